@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All that the migration engine knows of a machine. The engine is a library: these operations can
+ * be a virtual machine, a unit test or a fuzzer.
+ *
+ * Threads: every operation is called on the engine's own thread (source or destination), never on
+ * the control thread. Those marked [window] are called between the stop on the source and the run
+ * on the destination: they must not allocate, log, open, map or start a thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/description.h"
+#include "base/error.h"
+#include "base/state.h"
+#include "memory/ram.h"
+
+struct migration_ops {
+	/* Both sides: fills the description of this machine. */
+	int (*describe)(void *opaque, struct description *d, struct error **err);
+
+	/*
+	 * Destination: compares with what this process was asked for and what this host can do, and
+	 * refuses by name ("memory.size: the source has 1 GiB, this machine 512 MiB"). With
+	 * check_only nothing is kept; else the machine is built: memory reserved, slots set, vCPUs
+	 * created and parked, devices made. Called at most once with check_only false.
+	 */
+	int (*build)(void *opaque, const struct description *d, bool check_only, struct error **err);
+
+	/* Valid once the machine is built. */
+	struct ram *(*ram)(void *opaque);
+
+	/* The same list, in the same order, for the machine's life. Valid once it is built. */
+	const struct state_object *(*state)(void *opaque, unsigned int *count);
+
+	/* Source: dirty tracking of all RAM. Regions by index into ram()->regions. */
+	int (*log_start)(void *opaque, struct error **err);
+	void (*log_stop)(void *opaque);
+	/* True when the log starts with every page set, and is armed a range at a time by log_clear. */
+	bool (*log_initially_set)(void *opaque);
+	/* [window] Overwrites bitmap with the pages written since they were last cleared. Writes of
+	 * the monitor itself (ram_mark_dirty) are included. */
+	int (*log_harvest)(void *opaque, unsigned int region, uint64_t *bitmap);
+	/* Re-arms pages [first, first+count) that are set in `seen` (the region's whole harvested
+	 * bitmap); first and count are multiples of 64 (or end at the region's end). */
+	int (*log_clear)(void *opaque, unsigned int region, uint64_t first, uint64_t count,
+			 const uint64_t *seen);
+
+	/* Source: every vCPU (after one kick) and device saves into its state object; the guest goes
+	 * on running. A hint: the values need not be coherent. */
+	int (*save_early)(void *opaque, struct error **err);
+
+	/*
+	 * Source [window]: stops all vCPUs together, then every vCPU saves itself, in parallel, and
+	 * every device; on return all state objects are current. deadline_us bounds the wait
+	 * (CLOCK_MONOTONIC microseconds); on failure nothing is left stopped by this call.
+	 * *stopped_us is when the last vCPU had stopped.
+	 * A guest that was paused already stays paused; *was_running says so, now or for resume().
+	 */
+	int (*stop)(void *opaque, uint64_t deadline_us, bool *was_running, uint64_t *stopped_us,
+		    struct error **err);
+	/* Source: the move did not happen; go on as before the stop (run, or stay paused). */
+	void (*resume)(void *opaque);
+	/* Source: the guest runs elsewhere now; this machine may never run again (postmigrate). */
+	void (*moved)(void *opaque);
+	/* Source: nobody knows who owns the guest: paused until resume() or moved(). */
+	void (*in_doubt)(void *opaque);
+
+	/* Destination: applies the state objects; parallel on the vCPU threads. Called once early (a
+	 * rehearsal that warms everything up) and once in the window [window]. */
+	int (*load)(void *opaque, struct error **err);
+	/* Destination [window]: this process owns the guest: sets clocks, enters KVM_RUN (or stays
+	 * paused). Returns when all vCPU threads were told, with the time of the first entry. */
+	void (*run)(void *opaque, bool running, uint64_t *running_us);
+	/* Destination: after run(), out of the window: announce on the network, STATUS, events. */
+	void (*arrived)(void *opaque);
+
+	/*
+	 * The owner's locks beyond the owner record (disk images). release is called before COMMIT
+	 * is sent, acquire by the side that will run. May be NULL (nothing to hold).
+	 */
+	void (*locks_release)(void *opaque);
+	int (*locks_acquire)(void *opaque, struct error **err);
+};
