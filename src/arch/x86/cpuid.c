@@ -33,6 +33,10 @@ static const char *const register_names[] = {"eax", "ebx", "ecx", "edx"};
 /* The topology of a vCPU goes here, and nothing of the host's. */
 #define LEAF_TOPOLOGY 0xbu
 
+/* Timing information as several hypervisors give it; KVM's APIC timer runs at 1 GHz. */
+#define LEAF_TIMING  0x40000010u
+#define APIC_BUS_KHZ 1000000u
+
 static struct x86_cpuid_leaf *find(struct x86_cpuid *cpuid, uint32_t function, uint32_t index)
 {
 	for (unsigned int i = 0; i < cpuid->count; i++)
@@ -192,6 +196,17 @@ static void reduce_to_baseline(struct x86_cpuid *cpuid)
 		 x86_cpuid_get(&host, 0x80000001, 0, ECX) & X86_BASELINE_80000001_ECX,
 		 x86_cpuid_get(&host, 0x80000001, 0, EDX) & X86_BASELINE_80000001_EDX);
 	set_leaf(cpuid, 0x80000008, 48 << 8 | physical, 0, 0, 0);
+}
+
+void x86_cpuid_set_tsc_khz(struct x86_cpuid *cpuid, uint32_t khz)
+{
+	struct x86_cpuid_leaf *hypervisor = find(cpuid, 0x40000000, 0);
+
+	if (khz == 0 || !hypervisor)
+		return;
+	if (hypervisor->reg[EAX] < LEAF_TIMING)
+		hypervisor->reg[EAX] = LEAF_TIMING;
+	set_leaf(cpuid, LEAF_TIMING, khz, APIC_BUS_KHZ, 0, 0);
 }
 
 int x86_cpuid_init(struct x86_cpuid *cpuid, const struct kvm_system *system, const char *model,

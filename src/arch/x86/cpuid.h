@@ -35,6 +35,9 @@ struct x86_cpuid {
 int x86_cpuid_init(struct x86_cpuid *cpuid, const struct kvm_system *system, const char *model,
 		   struct error **err);
 
+/* Tells the guest its TSC's rate in leaf 0x40000010 (ECX, EDX zero; EBX is the APIC timer's). */
+void x86_cpuid_set_tsc_khz(struct x86_cpuid *cpuid, uint32_t khz);
+
 /* Gives vCPU `index` of `cpus` its table: the common one, its APIC id, and the topology (one
  * socket, one thread a core). */
 int x86_cpuid_apply(const struct x86_cpuid *cpuid, int vcpu_fd, unsigned int index,

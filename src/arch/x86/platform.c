@@ -178,6 +178,18 @@ static void read_boot_id(uint8_t id[16])
 	}
 }
 
+void x86_platform_enable(const struct kvm_vm *vm)
+{
+	static const uint32_t wanted[] = {KVM_CAP_EXCEPTION_PAYLOAD, KVM_CAP_X86_TRIPLE_FAULT_EVENT};
+
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+		struct kvm_enable_cap cap = {.cap = wanted[i], .args = {1}};
+
+		if (kvm_vm_capability(vm, (int)wanted[i]))
+			(void)ioctl(vm->fd, KVM_ENABLE_CAP, &cap);
+	}
+}
+
 int x86_platform_init(struct x86_platform *platform, const struct kvm_vm *vm, int vcpu_fd,
 		      struct error **err)
 {

@@ -45,6 +45,9 @@ struct x86_platform {
 
 #define X86_PLATFORM_OBJECTS 5
 
+/* Switches on what lets pending exceptions be told apart and moved, where KVM has it. */
+void x86_platform_enable(const struct kvm_vm *vm);
+
 /* The VM has its irqchip and PIT; reads their fresh state. */
 int x86_platform_init(struct x86_platform *platform, const struct kvm_vm *vm, int vcpu_fd,
 		      struct error **err);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <x86intrin.h>
 
 #define MSR_TSC 0x10u
 
@@ -177,7 +178,7 @@ static int load_tsc(struct x86_vcpu *vcpu, const struct vcpu_state *state)
 		value = state->tsc_offset + (uint64_t)vcpu->tsc_adjust;
 		return transfer_tsc_offset(vcpu, KVM_SET_DEVICE_ATTR, &value);
 	case VCPU_TSC_VALUE:
-		value = state->tsc + (uint64_t)vcpu->tsc_adjust;
+		value = state->tsc - vcpu->saved_host_tsc + (uint64_t)vcpu->tsc_adjust + __rdtsc();
 		return transfer_tsc(vcpu, KVM_SET_MSRS, &value);
 	case VCPU_TSC_NONE:
 		break;

@@ -64,6 +64,7 @@ struct x86_vcpu {
 	struct vcpu_state *fresh; /* as it was created; a reset goes back to it */
 	struct kvm_msrs *msrs;    /* scratch for the batched ioctls */
 	int64_t tsc_adjust;       /* added to a loaded TSC offset; from the clock, see platform.h */
+	uint64_t saved_host_tsc;  /* the host's TSC when `state` was saved; from the clock too */
 	const char *failed;       /* which part the last failing save or load was at; static text */
 	uint32_t failed_msr;      /* when failed is "msr" */
 };
