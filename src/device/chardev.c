@@ -73,10 +73,13 @@ void chardev_write(struct chardev *chardev, uint8_t byte)
 		wake(chardev);
 }
 
-static void drop_client(struct chardev *chardev)
+static void drop_output(struct chardev *chardev)
 {
-	close(chardev->output_fd);
-	chardev->input_fd = chardev->output_fd = -1;
+	if (chardev->is_socket || chardev->owned)
+		close(chardev->output_fd);
+	chardev->output_fd = -1;
+	if (chardev->is_socket)
+		chardev->input_fd = -1;
 }
 
 /* Writes one piece; true when more could follow. */
@@ -92,7 +95,7 @@ static bool write_some(struct chardev *chardev)
 		piece[i] = chardev->ring[(chardev->start + i) % CHARDEV_BUFFER];
 	chardev->start = (chardev->start + size) % CHARDEV_BUFFER;
 	chardev->used -= size;
-	chardev->urgent = false;
+	chardev->urgent = chardev->used > 0;
 	pthread_mutex_unlock(&chardev->lock);
 	if (size == 0)
 		return false;
@@ -102,10 +105,8 @@ static bool write_some(struct chardev *chardev)
 	else
 		done = write(chardev->output_fd, piece, size);
 	if (done < 0 && errno != EINTR && errno != EAGAIN) {
-		if (chardev->is_socket)
-			drop_client(chardev);
-		else
-			chardev->output_fd = -1; /* full disk, closed pipe: nobody reads any more */
+		/* A client that went away, a closed pipe, a full disk: nobody reads any more. */
+		drop_output(chardev);
 		return false;
 	}
 	if (done < 0)
@@ -120,6 +121,7 @@ static bool write_some(struct chardev *chardev)
 		chardev->ring[chardev->start] = piece[i - 1];
 		chardev->used++;
 	}
+	chardev->urgent = chardev->used > 0;
 	pthread_mutex_unlock(&chardev->lock);
 	return done > 0;
 }
@@ -135,7 +137,7 @@ static void read_some(struct chardev *chardev, size_t room)
 	else if (size < 0 && (errno == EINTR || errno == EAGAIN))
 		return;
 	else if (chardev->is_socket)
-		drop_client(chardev);
+		drop_output(chardev);
 	else
 		chardev->input_fd = -1;
 }
@@ -293,8 +295,8 @@ void chardev_close(struct chardev *chardev)
 		close(chardev->listen_fd);
 		unlink(chardev->socket_path);
 	}
-	if (chardev->output_fd >= 0 && (chardev->owned || chardev->is_socket))
-		close(chardev->output_fd);
+	if (chardev->output_fd >= 0)
+		drop_output(chardev);
 	close(chardev->wake);
 	pthread_mutex_destroy(&chardev->lock);
 	free(chardev);

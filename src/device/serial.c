@@ -70,9 +70,14 @@ static uint8_t interrupt(const struct serial *serial)
 }
 
 /* The line follows the interrupt sources; OUT2 is its gate on a PC. Lock held. */
+static bool line_level(const struct serial *serial)
+{
+	return interrupt(serial) != IIR_NONE && (serial->now.mcr & MCR_OUT2);
+}
+
 static void update_line(struct serial *serial)
 {
-	bool line = interrupt(serial) != IIR_NONE && (serial->now.mcr & MCR_OUT2);
+	bool line = line_level(serial);
 
 	if (line == serial->line)
 		return;
@@ -220,6 +225,8 @@ size_t serial_room(void *opaque)
 	pthread_mutex_lock(&serial->lock);
 	room = fifo_size(serial) > serial->now.rx_count ? fifo_size(serial) - serial->now.rx_count
 							: 0;
+	if (serial->held)
+		room = 0;
 	pthread_mutex_unlock(&serial->lock);
 	return room;
 }
@@ -276,6 +283,15 @@ void serial_reset(struct serial *serial)
 	chardev_room(serial->chardev);
 }
 
+void serial_hold(struct serial *serial, bool held)
+{
+	pthread_mutex_lock(&serial->lock);
+	serial->held = held;
+	pthread_mutex_unlock(&serial->lock);
+	if (!held)
+		chardev_room(serial->chardev);
+}
+
 void serial_save(struct serial *serial)
 {
 	pthread_mutex_lock(&serial->lock);
@@ -283,7 +299,6 @@ void serial_save(struct serial *serial)
 	pthread_mutex_unlock(&serial->lock);
 }
 
-/* The interrupt line's level is part of the interrupt controller's state, which is loaded before. */
 void serial_load(struct serial *serial)
 {
 	pthread_mutex_lock(&serial->lock);
@@ -293,7 +308,9 @@ void serial_load(struct serial *serial)
 	serial->now.ier &= IER_MASK;
 	serial->now.mcr &= MCR_MASK;
 	serial->now.lsr_errors &= LSR_ERRORS;
-	serial->line = false;
-	update_line(serial);
+	/* Said in any case: an earlier load may have left another level in KVM. */
+	serial->line = line_level(serial);
+	if (serial->vm)
+		(void)kvm_vm_irq_line(serial->vm, IRQ_SERIAL, serial->line);
 	pthread_mutex_unlock(&serial->lock);
 }

@@ -31,6 +31,7 @@ struct serial {
 	pthread_mutex_t lock;
 	struct serial_state now, state;
 	bool line; /* level of the interrupt line */
+	bool held; /* takes no input */
 };
 
 /* where: see chardev_open(). */
@@ -40,7 +41,13 @@ void serial_detach(struct serial *serial);
 struct state_object serial_object(struct serial *serial);
 void serial_reset(struct serial *serial);
 
-/* Window-safe. */
+/*
+ * While held the line takes no input: its state stays as saved, and what the host's end sends waits
+ * there. Window-safe.
+ */
+void serial_hold(struct serial *serial, bool held);
+
+/* Window-safe. Load comes after the interrupt controller's. */
 void serial_save(struct serial *serial);
 void serial_load(struct serial *serial);
 
