@@ -8,6 +8,7 @@
 #define ICR_PENDING    0x1000
 #define START_LIMIT_US 2000000
 #define PIT_HZ         1193182ull
+#define PIT_SAMPLES    8
 #define PIT_TICKS      (PIT_HZ * 3 / 100)
 
 extern uint32_t boot_cr3;
@@ -46,13 +47,21 @@ void cpu_park(void)
 		service(SERVICE_PARK, 0, 0);
 }
 
+static void triple_fault(void) __attribute__((noreturn));
+
+static void triple_fault(void)
+{
+	service(SERVICE_RESET, 0, 0);
+	for (;;)
+		__asm__ volatile("ud2");
+}
+
 void cpu_reset(void)
 {
 	out8(0xcf9, 6);
 	out8(0x64, 0xfe);
 	cpu_delay_us(100000);
-	service(SERVICE_RESET, 0, 0);
-	cpu_park();
+	triple_fault();
 }
 
 /* The ways to power off that return where they do not exist. */
@@ -68,8 +77,7 @@ static void power_off_try(void)
 void cpu_power_off(void)
 {
 	power_off_try();
-	service(SERVICE_RESET, 0, 0);
-	cpu_park();
+	triple_fault();
 }
 
 void guest_refuse(const char *text, const char *word)
@@ -94,16 +102,28 @@ void cpu_delay_us(uint64_t us)
 		__asm__ volatile("pause");
 }
 
-/* Channel 0 counting down from the top. *tsc is the time in the middle of the latch command. */
+/* Ticks of channel 0 since the top, and the TSC at that count: of a few samples the one whose latch
+ * command took least time. */
 static uint32_t pit_elapsed(uint64_t *tsc)
 {
-	uint64_t before = tsc_read();
-	uint32_t count;
+	uint64_t shortest = UINT64_MAX;
+	uint32_t elapsed = 0;
 
-	out8(0x43, 0);
-	*tsc = before + (tsc_read() - before) / 2;
-	count = in8(0x40);
-	return 0xffff - (count | (uint32_t)in8(0x40) << 8);
+	for (unsigned int i = 0; i < PIT_SAMPLES; i++) {
+		uint64_t before = tsc_read(), took;
+		uint32_t count;
+
+		out8(0x43, 0);
+		took = tsc_read() - before;
+		count = in8(0x40);
+		count |= (uint32_t)in8(0x40) << 8;
+		if (took < shortest) {
+			shortest = took;
+			elapsed = 0xffff - count;
+			*tsc = before + took / 2;
+		}
+	}
+	return elapsed;
 }
 
 /* Over 30 ms; 0 when there is no such timer. Port 0x61 and channel 2 are not on every machine. */

@@ -24,4 +24,4 @@
 #define SERVICE_CR3   1 /* rdi: the new CR3 */
 #define SERVICE_CPUID 2 /* edi, esi: leaf, subleaf; returns eax ebx ecx edx */
 #define SERVICE_PARK  3 /* halts this vCPU for ever */
-#define SERVICE_RESET 4 /* triple fault */
+#define SERVICE_RESET 4 /* empties the IDT: the next fault is a triple fault */

@@ -69,7 +69,8 @@ static bool page_step(uint64_t *page, uint64_t old_base, uint64_t new_base)
 	return !(difference[0] | difference[1]);
 }
 
-static void page_repair(struct vcpu *vcpu, uint64_t *page, uint64_t base)
+/* `moved`: what page_step() added to each word since it was found. */
+static void page_repair(struct vcpu *vcpu, uint64_t *page, uint64_t base, uint64_t moved)
 {
 	for (unsigned int i = 0; i < PAGE_WORDS; i++) {
 		uint64_t expected = base + i * STEP, entry;
@@ -78,8 +79,8 @@ static void page_repair(struct vcpu *vcpu, uint64_t *page, uint64_t base)
 			continue;
 		entry = __atomic_fetch_add(&wrong_logged, 1, __ATOMIC_RELAXED);
 		if (entry < WRONG_LOG) {
-			wrong_log[entry] =
-				(struct wrong_word){(uint64_t)&page[i], expected, page[i]};
+			wrong_log[entry] = (struct wrong_word){
+				(uint64_t)&page[i], expected - moved, page[i] - moved};
 			store(&wrong_ready[entry], true);
 		}
 		page[i] = expected;
@@ -137,7 +138,7 @@ static void check_cold(struct vcpu *vcpu, uint64_t index)
 	uint64_t base = page_base(page, COLD_SWEEP);
 
 	if (!page_check(page, base))
-		page_repair(vcpu, page, base);
+		page_repair(vcpu, page, base, 0);
 	vcpu->checked_pages++;
 }
 
@@ -162,7 +163,7 @@ static void check_all(struct vcpu *vcpu)
 		uint64_t base = page_base(page, vcpu->sweep - (index >= vcpu->position));
 
 		if (!page_check(page, base))
-			page_repair(vcpu, page, base);
+			page_repair(vcpu, page, base, 0);
 	}
 }
 
@@ -204,7 +205,7 @@ unsigned int work_stress(struct vcpu *vcpu, uint64_t now)
 	old_base = page_base(page, vcpu->sweep - 1);
 	new_base = page_base(page, vcpu->sweep);
 	if (!page_step(page, old_base, new_base))
-		page_repair(vcpu, page, new_base);
+		page_repair(vcpu, page, new_base, new_base - old_base);
 	if (++vcpu->position == vcpu->hot.pages) {
 		vcpu->position = 0;
 		vcpu->sweep++;
