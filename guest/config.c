@@ -24,6 +24,7 @@ static const struct option {
 	{"interval", UNIT_NONE, offsetof(struct config, interval_ms), 10, 3600000},
 	{"cpus", UNIT_NONE, offsetof(struct config, cpus), 1, MAX_CPUS},
 	{"seed", UNIT_NONE, offsetof(struct config, seed), 0, UINT64_MAX},
+	{"top", UNIT_NONE, offsetof(struct config, top), 0, 1},
 	{"damage", UNIT_NONE, offsetof(struct config, damage), 0, 1000000},
 };
 
@@ -93,7 +94,7 @@ static const char *parse_option(const char *text, size_t length, struct config *
 		*(uint64_t *)((char *)config + options[i].offset) = value;
 		return NULL;
 	}
-	return "unknown option (known: hot fill pace check interval cpus seed damage):";
+	return "unknown option (known: hot fill pace check interval cpus seed top damage):";
 }
 
 static const char *parse_mode(const char *text, size_t length, struct config *config)

@@ -80,6 +80,12 @@ void cpu_power_off(void)
 	triple_fault();
 }
 
+void cpu_give_up(void)
+{
+	power_off_try(); /* no reset: the error would be repeated for ever */
+	cpu_park();
+}
+
 void guest_refuse(const char *text, const char *word)
 {
 	line_begin("error");
@@ -90,8 +96,7 @@ void guest_refuse(const char *text, const char *word)
 		line_text(word);
 	}
 	line_end();
-	power_off_try(); /* no reset: the error would be repeated for ever */
-	cpu_park();
+	cpu_give_up();
 }
 
 void cpu_delay_us(uint64_t us)

@@ -34,6 +34,7 @@ struct config {
 	const struct mode *mode;
 	uint64_t hot, fill; /* bytes */
 	uint64_t pace_us, interval_ms, cpus, seed, damage;
+	uint64_t top;      /* 1: memory is taken from the highest address down */
 	uint64_t check_us; /* one cold page is checked per so many us and vCPU; 0: never */
 };
 
@@ -106,6 +107,8 @@ void cpu_set_page_tables(uint64_t cr3);
 void cpu_park(void) __attribute__((noreturn));
 void cpu_reset(void) __attribute__((noreturn));
 void cpu_power_off(void) __attribute__((noreturn));
+/* Powers off, or halts where that cannot be. */
+void cpu_give_up(void) __attribute__((noreturn));
 /* Finds guest.tsc_khz and guest.tsc_from. */
 void cpu_find_tsc_rate(void);
 /* Starts the other vCPUs; returns how many run, this one included, within the time limit. */
@@ -123,7 +126,8 @@ struct start_info;
  * info is not as it should be (*text says how). */
 const char *memory_init(const struct start_info *info, const char **text);
 bool memory_is_ram(uint64_t start, uint64_t length);
-/* Page number `index` of what is free for hot and cold sets, lowest address first. */
+/* Page number `index` of what is free for hot and cold sets, lowest address first
+ * (with `top`, highest). */
 uint64_t *memory_page(uint64_t index);
 
 /* serial.c: lines. Nothing is sent before line_end(), and then nothing comes in between. */
@@ -139,7 +143,7 @@ void line_end(void);
 void line_begin_fault(struct vcpu *vcpu);
 /* A byte, or -1. */
 int serial_read(void);
-/* A sentence, and the machine is powered off, or halted where that cannot be. */
+/* Prints why nothing is started, and gives up. */
 void guest_refuse(const char *text, const char *word) __attribute__((noreturn));
 
 /* measure.c */

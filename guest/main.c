@@ -99,7 +99,7 @@ static void configure(const char *line)
 		line_number("fill", guest.config.fill);
 		line_number("free", guest.usable);
 		line_end();
-		guest_refuse("nothing was started", NULL);
+		cpu_give_up();
 	}
 }
 

@@ -53,6 +53,8 @@ uint64_t *memory_page(uint64_t index)
 {
 	unsigned int i = 0;
 
+	if (guest.config.top)
+		index = guest.usable / PAGE - 1 - index;
 	while (index >= usable[i].pages)
 		index -= usable[i++].pages;
 	return (uint64_t *)(usable[i].start + index * PAGE);

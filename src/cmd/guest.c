@@ -36,6 +36,7 @@ static const char help[] =
 	"  interval=MS   time between two report lines (1000)\n"
 	"  cpus=N        vCPUs to run on, 1 to 64 (1)\n"
 	"  seed=N        the words' values follow from it (1)\n"
+	"  top=1         takes memory from the highest address down, not from the lowest up (0)\n"
 	"  damage=N      flips a bit in N words after the fill: N wrong words must be reported (0)\n"
 	"Sizes take K, M, G, T.\n"
 	"\n"
