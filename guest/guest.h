@@ -159,8 +159,8 @@ struct move {
 	unsigned int cpu;
 	uint64_t start, length; /* of the longest pause over the vCPUs */
 };
-/* The latest move; false while it is being written. */
-bool measure_last_move(struct move *move);
+/* The latest move, or the one before while it is being written. On vCPU 0. */
+struct move measure_last_move(void);
 
 /* work.c */
 void work_fill(struct vcpu *vcpu);

@@ -28,13 +28,10 @@ static bool passed(uint64_t now, uint64_t at, uint64_t limit)
 
 void report_start(void)
 {
-	struct move move;
-
 	interval_began = tsc_read();
 	next_poll = interval_began;
 	next_report = interval_began + us_to_tsc(guest.config.interval_ms * 1000);
-	if (measure_last_move(&move))
-		move_printed = move.generation;
+	move_printed = measure_last_move().generation;
 }
 
 void report_interval(struct vcpu *vcpu)
@@ -63,7 +60,7 @@ static uint64_t wrong_words(void)
 static void interval_print(uint64_t now)
 {
 	uint64_t longest = 0, work = 0, checked = 0, sweeps = UINT64_MAX;
-	struct move move = {0};
+	struct move move = measure_last_move();
 
 	for (unsigned int i = 0; i < guest.cpus; i++) {
 		struct vcpu *vcpu = &guest.vcpus[i];
@@ -77,7 +74,6 @@ static void interval_print(uint64_t now)
 		if (load(&vcpu->sweep) - 1 < sweeps)
 			sweeps = vcpu->sweep - 1;
 	}
-	measure_last_move(&move);
 	line_begin("");
 	line_number("interval", guest.interval);
 	line_number("sweeps", sweeps);
@@ -118,9 +114,9 @@ static void interval_poll(uint64_t now)
 
 static void move_poll(void)
 {
-	struct move move;
+	struct move move = measure_last_move();
 
-	if (!guest.move_device || !measure_last_move(&move) || move.generation == move_printed)
+	if (move.generation == move_printed)
 		return;
 	move_printed = move.generation;
 	line_begin("move");
