@@ -149,26 +149,19 @@ int owner_lock(struct owner_record *record, uint64_t *found_epoch)
 	if (status == 0) {
 		status = record_read(record->fd, &found);
 		if (status == 0)
-			*found_epoch = found.epoch;
+			*found_epoch = record->epoch = found.epoch;
 		else
 			owner_unlock(record);
 	}
 	return status;
 }
 
-int owner_take(struct owner_record *record, uint64_t epoch, uint64_t *found)
+bool owner_taken_by_other(const struct owner_record *record, uint64_t epoch)
 {
-	uint64_t now = 0;
-	int status = owner_lock(record, &now);
+	struct record found;
 
-	if (found)
-		*found = now;
-	if (status < 0)
-		return status;
-	status = now == epoch ? record_write(record, epoch + 1) : -ESTALE;
-	if (status < 0)
-		owner_unlock(record);
-	return status;
+	return record_read(record->fd, &found) == 0 && found.epoch == epoch + 1 &&
+	       memcmp(found.owner, record->self, sizeof(found.owner)) != 0;
 }
 
 int owner_advance(struct owner_record *record)

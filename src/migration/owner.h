@@ -34,14 +34,12 @@ int owner_open(struct owner_record *record, const char *path, bool durable, cons
 /* [window] Frees the lock; the record still says that this side owned the epoch. */
 void owner_unlock(struct owner_record *record);
 
-/*
- * [window] Tries to lock, requires `epoch` in the file, writes epoch + 1 with this side as owner.
- * -EAGAIN: somebody holds the lock; -ESTALE: another epoch is written (*found, if not NULL, gets it).
- */
-int owner_take(struct owner_record *record, uint64_t epoch, uint64_t *found);
-
-/* The lock only, and the epoch written in the file; for a source in doubt. */
+/* [window] Tries to lock: 0 with the epoch written in the file in *found, or -EAGAIN: somebody
+ * holds the lock. */
 int owner_lock(struct owner_record *record, uint64_t *found);
+
+/* Without a lock: another side has written the epoch after `epoch`. */
+bool owner_taken_by_other(const struct owner_record *record, uint64_t epoch);
 
 /* [window] Under the lock: writes epoch + 1, which fences every stale claimant. */
 int owner_advance(struct owner_record *record);
