@@ -68,9 +68,9 @@ void cpu_reset(void)
 /* The ways to power off that return where they do not exist. */
 static void power_off_try(void)
 {
-	out8(0x600, 0x34);     /* ACPI sleep control: S5, enable */
-	out16(0x604, 0x2000);  /* QEMU's pc and q35 */
-	out8(0x501, 0);        /* isa-debug-exit */
+	out8(0x600, 0x34);    /* ACPI sleep control: S5, enable */
+	out16(0x604, 0x2000); /* QEMU's pc and q35 */
+	out8(0x501, 0);       /* isa-debug-exit */
 	out8(0xf4, 0);
 	cpu_delay_us(100000);
 }
@@ -132,9 +132,9 @@ static uint32_t pit_elapsed(uint64_t *tsc)
 	return elapsed;
 }
 
-/* Over 20 of the 55 ms that channel 0 runs before it starts again; 0 when there is no such timer, or
- * this vCPU was kept from running for so long that it did. Channel 2 and port 0x61 are not on every
- * machine. */
+/* Over 20 of the 55 ms that channel 0 runs before it starts again; 0 when there is no such timer,
+ * or this vCPU was kept from running for so long that it did. Channel 2 and port 0x61 are not on
+ * every machine. */
 static uint64_t pit_measure_once(void)
 {
 	uint64_t first, now;
