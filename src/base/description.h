@@ -26,6 +26,10 @@ struct description {
 	unsigned int count;
 };
 
+/*
+ * Adds an entry. -EINVAL: an empty key, or a byte that is not printable ASCII; -E2BIG: past one of
+ * the limits above; -EEXIST: the key is there already; -ENOMEM. Nothing is added then.
+ */
 int description_add(struct description *d, bool required, const char *key, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 const char *description_get(const struct description *d, const char *key);

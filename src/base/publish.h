@@ -12,11 +12,11 @@
 
 struct published {
 	_Atomic(uint32_t) sequence;
-	size_t size;                /* bytes of the struct, a multiple of 8 */
-	_Atomic(uint64_t) *words;   /* owned */
+	size_t size;              /* bytes of the struct */
+	_Atomic(uint64_t) *words; /* owned */
 };
 
-/* size is rounded up to 8; returns 0 or -ENOMEM. The initial value is all zero. */
+/* Any size; returns 0 or -ENOMEM. The initial value is all zero. */
 int published_init(struct published *p, size_t size);
 void published_free(struct published *p);
 
