@@ -28,6 +28,7 @@ static uint32_t crc32c_update_tables(uint32_t state, const uint8_t *at, size_t l
 		uint64_t word = load64(at) ^ state;
 
 		state = 0;
+#pragma GCC unroll 8
 		for (unsigned int i = 0; i < 8; i++)
 			state ^= crc32c_tables[7 - i][word >> (8 * i) & 0xff];
 	}
@@ -66,6 +67,7 @@ static void crc32c_fill_tables(void)
 
 #define STREAM_WORDS (CRC32C_BLOCK / 8 / 3) /* 170; two words of a block are left */
 #define STREAM_BYTES (STREAM_WORDS * 8)
+#define UNROLL       5u /* words a stream for each two cache lines prefetched: 34 times */
 
 /* x^n mod P, bit-reflected. */
 static uint32_t crc32c_power(unsigned int n)
@@ -106,12 +108,21 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t crc32c_update_block(uin
 									     const uint8_t *at)
 {
 	const uint8_t *second = at + STREAM_BYTES, *third = second + STREAM_BYTES;
+	/* The processor's own prefetch stops at the end of a page: without this, memory that is
+	 * not in a cache is read at half the rate. It may point past the end, which is harmless. */
+	const uint8_t *ahead = at + CRC32C_BLOCK;
 	uint64_t a = state, b = 0, c = 0, joined;
 
-	for (unsigned int i = 0; i < STREAM_BYTES; i += 8) {
-		a = _mm_crc32_u64(a, load64(at + i));
-		b = _mm_crc32_u64(b, load64(second + i));
-		c = _mm_crc32_u64(c, load64(third + i));
+	for (unsigned int i = 0; i < STREAM_BYTES; i += 8 * UNROLL) {
+		__builtin_prefetch(ahead);
+		__builtin_prefetch(ahead + 64);
+		ahead += 128;
+#pragma GCC unroll 5
+		for (unsigned int k = i; k < i + 8 * UNROLL; k += 8) {
+			a = _mm_crc32_u64(a, load64(at + k));
+			b = _mm_crc32_u64(b, load64(second + k));
+			c = _mm_crc32_u64(c, load64(third + k));
+		}
 	}
 	joined = crc32c_multiply(a, crc32c_shift_two) ^ crc32c_multiply(b, crc32c_shift_one);
 	c ^= _mm_crc32_u64(0, joined);
