@@ -5,7 +5,7 @@ BUILD ?= build
 .PHONY: all setup-build demo check bench fuzz lint install clean
 
 all: $(BUILD)/build.ninja
-	@ninja -C $(BUILD)
+	@ninja --quiet -C $(BUILD)
 
 $(BUILD)/build.ninja: | setup-build
 	@meson setup $(BUILD)
