@@ -17,3 +17,13 @@ static inline uint64_t clock_us(void)
 {
 	return clock_ns() / 1000;
 }
+
+/* Inside a short spin: lets the sibling thread have the core's units. */
+static inline void clock_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}

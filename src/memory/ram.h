@@ -34,7 +34,8 @@ struct ram_region {
 	int fd;             /* -1 for private memory */
 	uint64_t fd_offset;
 	uint8_t *hva;
-	uint64_t host_page; /* granule of discard and population: 2 MiB where huge pages may back it */
+	uint64_t host_page; /* granule of discard and population: 2 MiB where huge pages may back it
+			     */
 	_Atomic(uint64_t) *written; /* pages written by the monitor, one bit each; always present */
 };
 

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/state.h"
 #include "memory/ram.h"
+#include "migration/owner.h"
 
 struct migration_ops {
 	/* Both sides: fills the description of this machine. */
@@ -75,6 +76,10 @@ struct migration_ops {
 	void (*run)(void *opaque, bool running, uint64_t *running_us);
 	/* Destination: after run(), out of the window: announce on the network, STATUS, events. */
 	void (*arrived)(void *opaque);
+
+	/* The machine's owner record: locked on the side that owns the guest, closed (fd -1) on a
+	 * destination until the engine opens it. Never NULL. */
+	struct owner_record *(*owner)(void *opaque);
 
 	/*
 	 * The owner's locks beyond the owner record (disk images). release is called before COMMIT

@@ -18,28 +18,28 @@ struct owner_record {
 	bool durable;    /* fdatasync after each write: the record lies on storage that hosts share */
 	char path[256];
 	uint8_t self[16]; /* this process's random identity */
-	uint64_t device, inode; /* of the file, to tell two hosts' files apart */
 };
 
 /* Makes (or takes over, if nobody holds it) the record at path, locked, at a new epoch. -EBUSY:
  * another process runs this guest. */
 int owner_create(struct owner_record *record, const char *path, bool durable, struct error **err);
 
-/* Destination: opens the record the source named, without locking. -ESTALE: not the same file. */
-int owner_open(struct owner_record *record, const char *path, uint64_t device, uint64_t inode,
-	       struct error **err);
+/*
+ * Destination: opens the record the source named, without locking. -ESTALE when it does not say
+ * that `owner` (the source's identity) holds `epoch`: another file, then, as on another host.
+ */
+int owner_open(struct owner_record *record, const char *path, bool durable, const uint8_t owner[16],
+	       uint64_t epoch, struct error **err);
 
 /* [window] Frees the lock; the record still says that this side owned the epoch. */
 void owner_unlock(struct owner_record *record);
 
-/*
- * [window] Tries to lock, requires `epoch` in the file, writes epoch + 1 with this side as owner.
- * -EAGAIN: somebody holds the lock; -ESTALE: another epoch is written (*found, if not NULL, gets it).
- */
-int owner_take(struct owner_record *record, uint64_t epoch, uint64_t *found);
-
-/* The lock only, and the epoch written in the file; for a source in doubt. */
+/* [window] Tries to lock: 0 with the epoch written in the file in *found, or -EAGAIN: somebody
+ * holds the lock. */
 int owner_lock(struct owner_record *record, uint64_t *found);
+
+/* Without a lock: another side has written the epoch after `epoch`. */
+bool owner_taken_by_other(const struct owner_record *record, uint64_t epoch);
 
 /* [window] Under the lock: writes epoch + 1, which fences every stale claimant. */
 int owner_advance(struct owner_record *record);

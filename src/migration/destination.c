@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The destination up to PREPARE: it treats every byte as hostile, builds its machine from the
+ * description, and takes memory and early state. The hand-over itself is in handover_destination.c.
+ */
+#include "migration/destination.h"
+
+#include <errno.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/log.h"
+
+/* While the guest's memory is populated: how often its end is looked for. */
+#define READY_STEP_US 2000u
+/* Messages between two publications of progress. */
+#define PROGRESS_MESSAGES 32
+
+static int out_of_place(const struct wire_header *header, struct error **err)
+{
+	return error_set(err, -EPROTO, "migration stream damaged: %s is out of place",
+			 wire_type_name(header->type));
+}
+
+static int take_hello(struct destination *d, bool *check_only, struct error **err)
+{
+	struct hello hello, answer = {.version = WIRE_VERSION,
+				      .version_min = WIRE_VERSION,
+				      .features = WIRE_FEATURES};
+	struct buffer out = {0};
+	struct wire_header header;
+	struct reader in;
+	int status = engine_expect(d->m, WIRE_HELLO, &header, ENGINE_ANSWER_US, err);
+
+	if (status < 0)
+		return status;
+	*check_only = header.flags & WIRE_FLAG_CHECK;
+	reader_init(&in, d->m->body, header.length);
+	status = hello_decode(&hello, &in, err);
+	if (status < 0)
+		return status;
+	if (hello.version_min > WIRE_VERSION || hello.version < WIRE_VERSION)
+		return error_set(err, -EPROTONOSUPPORT,
+				 "the source speaks stream versions %u to %u, this side %u",
+				 hello.version_min, hello.version, WIRE_VERSION);
+	if (hello.required & ~WIRE_FEATURES)
+		return error_set(err, -EPROTONOSUPPORT,
+				 "the source requires stream features 0x%x that this side does not "
+				 "have",
+				 hello.required & ~WIRE_FEATURES);
+	memcpy(d->nonce, hello.nonce, sizeof(d->nonce));
+	memcpy(answer.nonce, hello.nonce, sizeof(answer.nonce));
+	hello_encode(&answer, &out);
+	status = out.error ? error_set(err, out.error, "out of memory")
+			   : engine_send(d->m, WIRE_HELLO_OK, 0, out.data, (uint32_t)out.size, err);
+	buffer_free(&out);
+	return status;
+}
+
+/* The same file is the same host, or storage that both share: then the record decides. */
+static void open_record(struct destination *d, const struct machine_offer *offer)
+{
+	struct error *err = NULL;
+
+	if (!*offer->owner_path)
+		return;
+	d->shared_record = owner_open(d->owner, offer->owner_path, offer->owner_durable,
+				      offer->owner, offer->epoch, &err) == 0;
+	if (!d->shared_record)
+		log_info("no owner record in common with the source: %s", error_text(err));
+	error_free(&err);
+}
+
+static int take_machine(struct destination *d, bool check_only, struct error **err)
+{
+	struct migration *m = d->m;
+	struct machine_offer offer;
+	struct wire_header header;
+	struct reader in;
+	uint8_t answer;
+	int status = engine_expect(m, WIRE_MACHINE, &header, ENGINE_ANSWER_US, err);
+
+	if (status < 0)
+		return status;
+	reader_init(&in, m->body, header.length);
+	status = machine_offer_decode(&offer, &in, err);
+	if (status < 0)
+		return status;
+	status = m->ops->build(m->opaque, &offer.description, check_only, err);
+	if (status == 0 && !check_only) {
+		d->built = true;
+		d->epoch = offer.epoch;
+		d->machine_version = offer.machine_version;
+		d->timeout_us = offer.switchover_timeout_ms * UINT64_C(1000);
+		if (d->timeout_us < 100000 || d->timeout_us > 600000000)
+			d->timeout_us = 5000000;
+		open_record(d, &offer);
+		status = ram_receiver_init(&d->ram, m->ops->ram(m->opaque), &m->wire, err);
+	}
+	description_free(&offer.description);
+	if (status < 0)
+		return status;
+	answer = d->shared_record;
+	return engine_send(m, WIRE_MACHINE_OK, 0, &answer, 1, err);
+}
+
+static int take_schema(struct destination *d, struct reader *in, struct error **err)
+{
+	unsigned int count;
+	const struct state_object *objects = d->m->ops->state(d->m->opaque, &count);
+	int status = state_map_decode(&d->map, in, objects, count, d->machine_version, err);
+
+	return status < 0 ? status : engine_send(d->m, WIRE_SCHEMA_OK, 0, NULL, 0, err);
+}
+
+/* A rehearsal: what can fail or is slow the first time does so now. */
+static int take_early(struct destination *d, struct reader *in, struct error **err)
+{
+	uint64_t start;
+	int status = state_decode(&d->map, in, err);
+
+	if (status < 0)
+		return status;
+	start = clock_us();
+	status = d->m->ops->load(d->m->opaque, err);
+	d->load_us = clock_us() - start;
+	d->has_early = true;
+	return status < 0 ? error_prefix(err, "early state") : 0;
+}
+
+static int take_intent(struct destination *d, const struct wire_header *header, struct error **err)
+{
+	uint8_t token[TOKEN_SIZE];
+	uint64_t number;
+	int status = token_decode(d->m, header, d->nonce, &number, err);
+
+	if (status == 0)
+		status = ram_receiver_quiet(&d->ram, err);
+	if (status < 0)
+		return status;
+	d->quiet = true;
+	d->m->channel.spin_us = ENGINE_SPIN_US;
+	token_encode(token, d->nonce, 0);
+	return engine_send(d->m, WIRE_QUIET, 0, token, sizeof(token), err);
+}
+
+static int take_message(struct destination *d, const struct wire_header *header, struct error **err)
+{
+	struct reader in;
+
+	reader_init(&in, d->m->body, header->length);
+	switch (header->type) {
+	case WIRE_RAM:
+		return ram_receiver_pages(&d->ram, header, &in, 0, err);
+	case WIRE_ZERO:
+		return ram_receiver_zero(&d->ram, &in, err);
+	case WIRE_ROUND_END:
+	case WIRE_KEEPALIVE:
+		return 0;
+	case WIRE_SCHEMA:
+		return d->map.bindings ? out_of_place(header, err) : take_schema(d, &in, err);
+	case WIRE_RANGES:
+		if (d->has_ranges || d->quiet)
+			return out_of_place(header, err);
+		d->has_ranges = true;
+		return ram_receiver_ranges(&d->ram, &in, err);
+	case WIRE_STATE_EARLY:
+		if (d->has_early || !d->map.bindings)
+			return out_of_place(header, err);
+		return take_early(d, &in, err);
+	case WIRE_INTENT:
+		return d->quiet || !d->ready ? out_of_place(header, err)
+					     : take_intent(d, header, err);
+	case WIRE_STATE_DELTA:
+		if (!d->quiet || d->has_delta)
+			return out_of_place(header, err);
+		d->has_delta = true;
+		return state_decode(&d->map, &in, err);
+	case WIRE_ABORT:
+		engine_refused(d->m, header, err);
+		return error_prefix(err, "the source gave up");
+	default:
+		return out_of_place(header, err);
+	}
+}
+
+/* Says READY when all is built, loaded and populated; else, now and then, that work goes on. */
+static int tell_ready(struct destination *d, struct error **err)
+{
+	uint64_t now = clock_us();
+	uint8_t token[TOKEN_SIZE];
+	int status;
+
+	if (d->ready)
+		return 0;
+	if (d->has_early && d->has_ranges && ram_receiver_populated(&d->ram)) {
+		status = ram_receiver_quiet(&d->ram, err);
+		if (status < 0)
+			return status;
+		d->ready = true;
+		token_encode(token, d->nonce, d->load_us);
+		return engine_send(d->m, WIRE_READY, 0, token, sizeof(token), err);
+	}
+	if (now - d->keepalive_us < ENGINE_KEEPALIVE_US)
+		return 0;
+	d->keepalive_us = now;
+	return engine_send(d->m, WIRE_KEEPALIVE, 0, NULL, 0, err);
+}
+
+static void publish_progress(struct destination *d)
+{
+	engine_update(d->m, {
+		info->ram_transferred = d->m->channel.received;
+		info->normal_pages = d->ram.pages;
+		info->zero_pages = d->ram.zero_pages;
+	});
+}
+
+/* Messages up to PREPARE, whose header is handed back. */
+static int receive_stream(struct destination *d, struct wire_header *header, struct error **err)
+{
+	struct migration *m = d->m;
+	int status;
+
+	d->heard_us = clock_us();
+	for (;;) {
+		status = tell_ready(d, err);
+		if (status < 0)
+			return status;
+		status = channel_wait_readable(&m->channel,
+					       clock_us() + (d->ready ? 200000 : READY_STEP_US));
+		if (status == -ETIMEDOUT && clock_us() - d->heard_us < ENGINE_STALL_US)
+			continue;
+		if (status < 0)
+			return error_set(err, status, "%s",
+					 status == -ECANCELED ? "cancelled"
+							      : "the source has fallen silent");
+		status = wire_receive(&m->wire, header, m->body, WIRE_MAX_BODY, 0, err);
+		if (status < 0)
+			return status;
+		d->heard_us = clock_us();
+		if (header->type == WIRE_PREPARE)
+			return d->has_delta ? 0 : out_of_place(header, err);
+		status = take_message(d, header, err);
+		if (status < 0)
+			return status;
+		if (!d->quiet && ++d->messages % PROGRESS_MESSAGES == 0)
+			publish_progress(d);
+	}
+}
+
+/* One connection up to the built machine. *again: it came to nothing, and harmed nothing. */
+static int begin(struct destination *d, bool *again, struct error **err)
+{
+	struct migration *m = d->m;
+	bool check_only = false;
+	int status = listener_accept(&m->listener, &m->channel, m->cancel_fd, err);
+
+	*again = false;
+	if (status < 0)
+		return status;
+	m->channel.stall_us = ENGINE_STALL_US;
+	m->wire = (struct wire){.channel = &m->channel};
+	engine_set_phase(m, MIGRATION_PHASE_CHECK);
+	status = take_hello(d, &check_only, err);
+	if (status < 0) {
+		/* No Godwit, or one that does not fit: the real source may still come. */
+		*again = status != -ECANCELED && m->listener.fd >= 0;
+		return status;
+	}
+	status = take_machine(d, check_only, err);
+	if (check_only)
+		*again = status != -ECANCELED && m->listener.fd >= 0;
+	return status;
+}
+
+static int run(struct destination *d, struct error **err)
+{
+	struct migration *m = d->m;
+	struct wire_header header;
+	bool again;
+	int status;
+
+	for (;;) {
+		status = begin(d, &again, err);
+		if (!again)
+			break;
+		if (status < 0) {
+			log_warning("incoming connection dropped: %s", error_text(*err));
+			engine_send_reason(m, WIRE_REFUSE, error_text(*err));
+			error_free(err);
+		}
+		channel_close(&m->channel);
+		engine_set_phase(m, MIGRATION_PHASE_CONNECT);
+	}
+	if (status < 0)
+		return status;
+	engine_update(m, info->ram_total = m->ops->ram(m->opaque)->size);
+	engine_set_status(m, MIGRATION_ACTIVE);
+	engine_set_phase(m, MIGRATION_PHASE_ROUNDS);
+	status = receive_stream(d, &header, err);
+	return status < 0 ? status : handover_destination(d, &header, err);
+}
+
+void destination_run(struct migration *m)
+{
+	struct destination d = {.m = m, .owner = m->ops->owner(m->opaque)};
+	struct error *err = NULL;
+	int status = run(&d, &err);
+
+	if (status < 0) {
+		engine_send_reason(m, WIRE_REFUSE, error_text(err));
+		owner_close(d.owner);
+		engine_fail(m, &err);
+	} else {
+		engine_update(m, {
+			info->phase = MIGRATION_PHASE_DONE;
+			info->total_time_us = clock_us() - info->start_us;
+		});
+		publish_progress(&d);
+		m->ops->arrived(m->opaque);
+		engine_set_status(m, MIGRATION_COMPLETED);
+	}
+	channel_close(&m->channel);
+	listener_close(&m->listener);
+	ram_receiver_free(&d.ram);
+	state_map_free(&d.map);
+}

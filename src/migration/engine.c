@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "migration/engine.h"
+
+#include <errno.h>
+#include <string.h>
+#include "base/clock.h"
+
+void engine_set_status(struct migration *m, enum migration_status status)
+{
+	bool changed = false;
+
+	engine_update(m, {
+		/* A cancel that was asked for shows until its outcome does. */
+		if (info->status != MIGRATION_CANCELLING || status >= MIGRATION_COMPLETED) {
+			changed = info->status != status;
+			info->status = status;
+		}
+	});
+	if (changed && m->callbacks.status_changed)
+		m->callbacks.status_changed(m->callbacks_opaque, status);
+}
+
+void engine_set_phase(struct migration *m, enum migration_phase phase)
+{
+	engine_update(m, info->phase = phase);
+}
+
+void engine_fail(struct migration *m, struct error **err)
+{
+	bool cancelled = m->cancelled;
+
+	engine_update(m, {
+		info->phase = MIGRATION_PHASE_DONE;
+		info->in_doubt = false;
+		info->total_time_us = clock_us() - info->start_us;
+		if (!cancelled)
+			snprintf(info->error, sizeof(info->error), "%s", error_text(*err));
+	});
+	error_free(err);
+	engine_set_status(m, cancelled ? MIGRATION_CANCELLED : MIGRATION_FAILED);
+}
+
+bool engine_wait_resolve(struct migration *m, bool *quit)
+{
+	bool here;
+
+	pthread_mutex_lock(&m->lock);
+	while (m->resolve_asked < 0 && m->job != JOB_QUIT)
+		pthread_cond_wait(&m->wake, &m->lock);
+	*quit = m->resolve_asked < 0;
+	here = m->resolve_asked == 1;
+	m->resolve_asked = -1;
+	pthread_mutex_unlock(&m->lock);
+	return here;
+}
+
+int engine_refused(struct migration *m, const struct wire_header *header, struct error **err)
+{
+	uint32_t length = header->length < WIRE_MAX_REASON ? header->length : WIRE_MAX_REASON;
+	char reason[WIRE_MAX_REASON + 1];
+
+	for (uint32_t i = 0; i < length; i++)
+		reason[i] = m->body[i] >= ' ' && m->body[i] < 127 ? (char)m->body[i] : '?';
+	reason[length] = '\0';
+	return error_set(err, -EREMOTEIO, "%s", reason);
+}
+
+int engine_receive(struct migration *m, struct wire_header *header, uint64_t silence_us,
+		   struct error **err)
+{
+	do {
+		int status = wire_receive(&m->wire, header, m->body, WIRE_MAX_BODY,
+					  silence_us ? clock_us() + silence_us : 0, err);
+
+		if (status < 0)
+			return status;
+	} while (header->type == WIRE_KEEPALIVE);
+	if (header->type == WIRE_REFUSE || header->type == WIRE_ABORT)
+		return engine_refused(m, header, err);
+	return 0;
+}
+
+int engine_expect(struct migration *m, enum wire_type type, struct wire_header *header,
+		  uint64_t silence_us, struct error **err)
+{
+	int status = engine_receive(m, header, silence_us, err);
+
+	if (status < 0)
+		return status;
+	if (header->type != type)
+		return error_set(err, -EPROTO, "migration stream damaged: %s came where %s was due",
+				 wire_type_name(header->type), wire_type_name(type));
+	return 0;
+}
+
+int engine_send(struct migration *m, enum wire_type type, uint16_t flags, const void *body,
+		uint32_t length, struct error **err)
+{
+	return wire_send(&m->wire, type, flags, body, length, NULL, 0, 0,
+			 clock_us() + ENGINE_ANSWER_US, err);
+}
+
+void engine_send_reason(struct migration *m, enum wire_type type, const char *reason)
+{
+	size_t length = strlen(reason);
+
+	if (m->channel.fd < 0)
+		return;
+	m->channel.cancel_fd = -1;
+	wire_send(&m->wire, type, 0, reason,
+		  (uint32_t)(length < WIRE_MAX_REASON ? length : WIRE_MAX_REASON), NULL, 0, 0,
+		  clock_us() + 1000000, NULL);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the source, the destination and the public face of the engine share. Internal. */
+#pragma once
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdatomic.h>
+#include "base/buffer.h"
+#include "base/publish.h"
+#include "migration/channel.h"
+#include "migration/migration.h"
+#include "migration/wire.h"
+
+/* How long each side waits for an answer before the window, when the other does nothing else. */
+#define ENGINE_ANSWER_US  10000000u
+/* A side that works long says so this often; three times missed is a stall. */
+#define ENGINE_KEEPALIVE_US 1000000u
+/* No byte moved for so long while the guest runs: the other side is gone. */
+#define ENGINE_STALL_US 30000000u
+/* A busy wait for the other side inside the hand-over, before sleeping. */
+#define ENGINE_SPIN_US 500u
+
+#define ENGINE_NONCE_SIZE 16
+
+enum engine_job { JOB_NONE, JOB_OUTGOING, JOB_INCOMING, JOB_QUIT };
+
+struct migration {
+	const struct migration_ops *ops;
+	void *opaque; /* of ops */
+	struct migration_callbacks callbacks;
+	void *callbacks_opaque;
+
+	/* The engine's thread waits here for a job. */
+	pthread_t thread;
+	pthread_mutex_t lock; /* held briefly by any thread: job, parameters, info, decisions */
+	pthread_cond_t wake;
+	enum engine_job job;
+	bool busy; /* a job is set or running */
+	bool continue_asked;
+	int resolve_asked; /* -1: not; 0: owner is there; 1: here */
+	int cancel_fd;
+	_Atomic(bool) cancelled;
+
+	struct migration_parameters parameters;
+	struct migration_capabilities capabilities;
+	struct migration_info info; /* under lock; published from here */
+	struct published published;
+
+	char *uri; /* of the job */
+	int uri_fd;
+	bool check_only, insecure, allow_exec;
+	struct listener listener;
+
+	/* The stream in hand; engine thread only. */
+	struct channel channel;
+	struct wire wire;
+	uint8_t *body; /* received bodies, WIRE_MAX_BODY bytes */
+};
+
+/* source.c, destination.c: run a job to its end; the outcome is in info. Engine thread. */
+void source_run(struct migration *m);
+void destination_run(struct migration *m);
+
+/* Progress, from the engine's thread and out of the window only. */
+void engine_set_status(struct migration *m, enum migration_status status);
+void engine_set_phase(struct migration *m, enum migration_phase phase);
+/* Ends a job: failed or cancelled with err's text. Consumes *err. */
+void engine_fail(struct migration *m, struct error **err);
+/* Changes info under the lock and publishes it. */
+#define engine_update(m, ...)                                                                      \
+	do {                                                                                       \
+		pthread_mutex_lock(&(m)->lock);                                                    \
+		struct migration_info *info = &(m)->info;                                          \
+		__VA_ARGS__;                                                                       \
+		info->last_progress_us = clock_us();                                               \
+		published_put(&(m)->published, info);                                              \
+		pthread_mutex_unlock(&(m)->lock);                                                  \
+	} while (0)
+
+/* Waits for the operator's word while a move is in doubt: true = the guest is to run here. */
+bool engine_wait_resolve(struct migration *m, bool *quit);
+void engine_get_parameters(struct migration *m, struct migration_parameters *parameters);
+
+/*
+ * Receives the next message into m->body, skipping KEEPALIVE. deadline_us is for silence: each
+ * keep-alive starts it anew. A REFUSE from the other side becomes an error with its reason
+ * (-EREMOTEIO).
+ */
+int engine_receive(struct migration *m, struct wire_header *header, uint64_t silence_us,
+		   struct error **err);
+/* The reason in a REFUSE or ABORT just received, made printable: -EREMOTEIO. */
+int engine_refused(struct migration *m, const struct wire_header *header, struct error **err);
+/* The same, and it must be of that type. */
+int engine_expect(struct migration *m, enum wire_type type, struct wire_header *header,
+		  uint64_t silence_us, struct error **err);
+/* Sends a message without payload, bounded by ENGINE_ANSWER_US. */
+int engine_send(struct migration *m, enum wire_type type, uint16_t flags, const void *body,
+		uint32_t length, struct error **err);
+/* Best effort: tells the other side why, if the channel still works. */
+void engine_send_reason(struct migration *m, enum wire_type type, const char *reason);
