@@ -13,23 +13,23 @@
 struct child {
 	pid_t pid; /* 0: none */
 	struct control_client *client;
-	int serial;              /* -1: not connected */
+	int serial; /* -1: not connected */
 	char control_path[104], serial_path[104], log_path[104];
-	char line[1024];         /* the serial line being read */
+	char line[1024]; /* the serial line being read */
 	size_t line_length;
 };
 
 /*
- * Starts this program again with argv (from argv[1] on; ends with NULL), plus --control and --serial
- * in `folder` under `name`, its messages going to a file there, and connects to both. On an error
- * nothing is left running and err quotes what the process said.
+ * Starts this program again with argv (from argv[1] on; ends with NULL), plus --control and
+ * --serial in `folder` under `name`, its messages going to a file there, and connects to both. On
+ * an error nothing is left running and err quotes what the process said.
  */
 int child_start(struct child *child, const char *folder, const char *name, char *const argv[],
 		struct error **err);
 
 /*
- * Waits for a line of the guest that starts with prefix, and copies it to `line`. Lines before it are
- * dropped. -ETIMEDOUT; -EINTR: a signal asks to end; -ECONNRESET: the serial line closed.
+ * Waits for a line of the guest that starts with prefix, and copies it to `line`. Lines before it
+ * are dropped. -ETIMEDOUT; -EINTR: a signal asks to end; -ECONNRESET: the serial line closed.
  */
 int child_wait_line(struct child *child, const char *prefix, char *line, size_t length,
 		    uint64_t timeout_us, struct error **err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * godwit demo: runs the built-in guest, moves it live to a second process and back, and lets the guest
- * itself prove that nothing was lost.
+ * godwit demo: runs the built-in guest, moves it live to a second process and back, and lets the
+ * guest itself prove that nothing was lost.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -59,10 +59,18 @@ static int demo_start(struct demo *demo, struct error **err)
 	char guest[256];
 	char line[512];
 	char *const argv[] = {
-		(char *)"run",		    (char *)"--name",		(char *)"demo",
-		(char *)"--memory",	    (char *)demo->memory,	(char *)"--cpus",
-		(char *)demo->cpus,	    (char *)"--memory-backing", (char *)demo->backing,
-		(char *)"--guest",	    guest,			NULL,
+		(char *)"run",
+		(char *)"--name",
+		(char *)"demo",
+		(char *)"--memory",
+		(char *)demo->memory,
+		(char *)"--cpus",
+		(char *)demo->cpus,
+		(char *)"--memory-backing",
+		(char *)demo->backing,
+		(char *)"--guest",
+		guest,
+		NULL,
 	};
 	int n = snprintf(guest, sizeof(guest), "stress,hot=%s,fill=%s,cpus=%s%s%s", demo->hot,
 			 demo->fill, demo->cpus, demo->guest ? "," : "",
@@ -76,8 +84,8 @@ static int demo_start(struct demo *demo, struct error **err)
 		return result;
 	/* "ready" may have been said before this end was connected. */
 	for (;;) {
-		result = child_wait_line(&demo->vm[0], "godwit-guest ", line, sizeof(line), READY_US,
-					 err);
+		result = child_wait_line(&demo->vm[0], "godwit-guest ", line, sizeof(line),
+					 READY_US, err);
 		if (result)
 			return error_prefix(err, "the guest does not start");
 		if (!strncmp(line, "godwit-guest ready", 18) ||
@@ -104,8 +112,8 @@ static uint64_t demo_guest_pause(struct child *vm)
 					    NULL))
 			pause = json_path_number(info, "guest-pause-us");
 		json_decref(info);
-		if (!pause && !child_wait_line(vm, "godwit-guest move ", line, sizeof(line), 100000,
-					       NULL))
+		if (!pause &&
+		    !child_wait_line(vm, "godwit-guest move ", line, sizeof(line), 100000, NULL))
 			pause = line_value(line, "pause-us", &found);
 		if (pause)
 			return pause;
@@ -132,13 +140,13 @@ static void demo_print_move(const struct demo *demo, const json_t *row)
 
 static void demo_record(struct demo *demo, const json_t *info, uint64_t guest_pause)
 {
-	json_t *row = json_pack(
-		"{s:i, s:I, s:I, s:I, s:I, s:I}", "move", (int)++demo->moves, "total-us",
-		(json_int_t)json_path_number(info, "total-time") * 1000, "pause-us",
-		(json_int_t)json_path_number(info, "switchover-us.total"), "guest-pause-us",
-		(json_int_t)guest_pause, "rounds",
-		(json_int_t)json_path_number(info, "ram.dirty-sync-count"), "bytes",
-		(json_int_t)json_path_number(info, "ram.transferred"));
+	json_t *row =
+		json_pack("{s:i, s:I, s:I, s:I, s:I, s:I}", "move", (int)++demo->moves, "total-us",
+			  (json_int_t)json_path_number(info, "total-time") * 1000, "pause-us",
+			  (json_int_t)json_path_number(info, "switchover-us.total"),
+			  "guest-pause-us", (json_int_t)guest_pause, "rounds",
+			  (json_int_t)json_path_number(info, "ram.dirty-sync-count"), "bytes",
+			  (json_int_t)json_path_number(info, "ram.transferred"));
 
 	json_object_set(row, "switchover-us", json_object_get(info, "switchover-us"));
 	json_array_append(demo->rows, row);
@@ -153,9 +161,14 @@ static int demo_move(struct demo *demo, struct error **err)
 	struct child *destination = &demo->vm[1 - demo->here];
 	char uri[128], name[16], words[400];
 	char *const argv[] = {
-		(char *)"run",		    (char *)"--name",	   (char *)"demo",
-		(char *)"--memory-backing", (char *)demo->backing, (char *)"--incoming",
-		uri,			    NULL,
+		(char *)"run",
+		(char *)"--name",
+		(char *)"demo",
+		(char *)"--memory-backing",
+		(char *)demo->backing,
+		(char *)"--incoming",
+		uri,
+		NULL,
 	};
 	struct move_options options = {.uri = uri, .timeout_us = 120000000};
 	json_t *info = NULL;
@@ -246,7 +259,8 @@ static int demo_verdict(struct demo *demo)
 			printf("FAILED: the guest found %llu wrong words of %llu\n",
 			       (unsigned long long)demo->wrong, (unsigned long long)demo->words);
 		else
-			printf("passed: the guest checked %llu words after %u moves, none is wrong\n",
+			printf("passed: the guest checked %llu words after %u moves, none is "
+			       "wrong\n",
 			       (unsigned long long)demo->words, demo->moves);
 	}
 	return fflush(stdout) || demo->wrong ? EXIT_FAILED : EXIT_OK;
@@ -292,8 +306,9 @@ static int demo_run(struct demo *demo)
 	status = demo_play(demo, &error) ? tool_fail(&error) : demo_verdict(demo);
 	json_decref(demo->rows);
 	if (demo->keep && demo->vm[demo->here].pid) {
-		fprintf(stderr, "The guest runs on: try 'godwit status unix:%s'; end it with "
-				"'godwit qmp unix:%s quit'.\n",
+		fprintf(stderr,
+			"The guest runs on: try 'godwit status unix:%s'; end it with "
+			"'godwit qmp unix:%s quit'.\n",
 			demo->vm[demo->here].control_path, demo->vm[demo->here].control_path);
 		child_stop(&demo->vm[1 - demo->here]);
 		return status;

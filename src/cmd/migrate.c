@@ -55,8 +55,8 @@ static void show_progress(void *opaque, const json_t *info)
 	display->printed_us = now;
 }
 
-static int migrate_report(const struct display *display, int result, const json_t *info,
-			  bool json, struct error **err)
+static int migrate_report(const struct display *display, int result, const json_t *info, bool json,
+			  struct error **err)
 {
 	if (display->tty && display->printed_us)
 		fputs("\r\033[K", stderr);
@@ -86,7 +86,7 @@ static int migrate_run(const char *control, struct move_options *options, bool d
 	    move_start(client, options, &error))
 		return tool_fail(&error);
 	if (options->check || detach) {
-		puts(json		? options->check ? "{\"accepted\": true}" : "{}"
+		puts(json             ? options->check ? "{\"accepted\": true}" : "{}"
 		     : options->check ? "the destination would accept the guest"
 				      : "the migration is under way");
 		return fflush(stdout) ? EXIT_FAILED : EXIT_OK;

@@ -58,11 +58,13 @@ static int move_result(const json_t *info, int why, struct error **err)
 				 "look at the destination, then say x-migrate-resolve owner=here "
 				 "or owner=there");
 	if (!strcmp(status, "cancelled") && why == -ETIMEDOUT)
-		return error_set(err, why, "the time was up: the migration was cancelled, the "
-					   "guest stays here");
+		return error_set(err, why,
+				 "the time was up: the migration was cancelled, the "
+				 "guest stays here");
 	if (!strcmp(status, "cancelled") && why)
-		return error_set(err, why, "interrupted: the migration was cancelled, the guest "
-					   "stays here");
+		return error_set(err, why,
+				 "interrupted: the migration was cancelled, the guest "
+				 "stays here");
 	if (!strcmp(status, "cancelled"))
 		return error_set(err, -EREMOTEIO,
 				 "the migration was cancelled, the guest stays here");
@@ -93,8 +95,9 @@ int move_wait(struct control_client *client, const struct move_options *options,
 		if (options->progress)
 			options->progress(options->opaque, *info);
 		if (why && clock_us() > deadline)
-			return error_set(err, why, "the migration does not end although it was "
-						   "cancelled; it is still under way");
+			return error_set(err, why,
+					 "the migration does not end although it was "
+					 "cancelled; it is still under way");
 		if (!why && (tool_interrupts || clock_us() > deadline)) {
 			why = tool_interrupts ? -EINTR : -ETIMEDOUT;
 			deadline = clock_us() + CANCEL_US;
@@ -105,8 +108,9 @@ int move_wait(struct control_client *client, const struct move_options *options,
 		result = control_client_wait_event(client, "MIGRATION", &event, POLL_US, &ignored);
 		json_decref(event);
 		if (result == -ECONNRESET)
-			return error_set(err, result, "the virtual machine ended in the middle of "
-						      "the migration");
+			return error_set(err, result,
+					 "the virtual machine ended in the middle of "
+					 "the migration");
 	}
 }
 

@@ -23,9 +23,10 @@ int move_start(struct control_client *client, const struct move_options *options
 	       struct error **err);
 
 /*
- * Waits for the end of a move that was started; *info is the last answer of query-migrate (the caller's,
- * may be set on failure too). A signal or the timeout cancels the move: -EINTR, -ETIMEDOUT (once it
- * really is cancelled; a move that completed all the same is 0). -EREMOTEIO: it failed, err says why.
+ * Waits for the end of a move that was started; *info is the last answer of query-migrate (the
+ * caller's, may be set on failure too). A signal or the timeout cancels the move: -EINTR,
+ * -ETIMEDOUT (once it really is cancelled; a move that completed all the same is 0). -EREMOTEIO: it
+ * failed, err says why.
  */
 int move_wait(struct control_client *client, const struct move_options *options, json_t **info,
 	      struct error **err);

@@ -26,10 +26,8 @@ static const char help[] =
 static const struct {
 	const char *key, *command;
 } questions[] = {
-	{"name", "query-name"},
-	{"status", "query-status"},
-	{"cpus", "query-cpus-fast"},
-	{"memory", "query-memory-size-summary"},
+	{"name", "query-name"},         {"status", "query-status"},
+	{"cpus", "query-cpus-fast"},    {"memory", "query-memory-size-summary"},
 	{"migration", "query-migrate"},
 };
 
@@ -75,9 +73,8 @@ static void print_migration(const json_t *migration)
 		       format_duration(time, sizeof(time),
 				       json_path_number(migration, "expected-downtime-us")),
 		       (unsigned long long)json_path_number(migration, "last-progress-ms"),
-		       json_is_true(json_object_get(migration, "converging"))
-			       ? ""
-			       : ", not converging");
+		       json_is_true(json_object_get(migration, "converging")) ? ""
+									      : ", not converging");
 	if (json_object_get(migration, "switchover-us"))
 		printf("  pause %s\n",
 		       format_duration(time, sizeof(time),

@@ -61,7 +61,10 @@ char *format_duration(char *buffer, size_t length, uint64_t us)
 	if (us < 1000)
 		snprintf(buffer, length, "%llu us", (unsigned long long)us);
 	else if (us < 1000000)
-		snprintf(buffer, length, "%.*f ms", us < 10000 ? 2 : us < 100000 ? 1 : 0,
+		snprintf(buffer, length, "%.*f ms",
+			 us < 10000    ? 2
+			 : us < 100000 ? 1
+				       : 0,
 			 (double)us / 1e3);
 	else
 		snprintf(buffer, length, "%.2f s", (double)us / 1e6);

@@ -17,7 +17,8 @@ int tool_fail(struct error **err);
 /* After getopt_long has said what is wrong, or with a message of its own: EXIT_USAGE. */
 int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* SIGINT, SIGTERM and SIGHUP are counted from here on, and end waits with EINTR; SIGPIPE is ignored. */
+/* SIGINT, SIGTERM and SIGHUP are counted from here on, and end waits with EINTR; SIGPIPE is
+ * ignored. */
 void tool_catch_signals(void);
 extern volatile sig_atomic_t tool_interrupts;
 

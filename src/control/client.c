@@ -44,8 +44,7 @@ static int client_fill(struct control_client *client, uint64_t deadline, struct 
 	if (n < 0)
 		return error_set_errno(err, -errno, "cannot read from the control socket");
 	if (n == 0)
-		return error_set(err, -ECONNRESET,
-				 "the other side closed the control connection");
+		return error_set(err, -ECONNRESET, "the other side closed the control connection");
 	client->start = 0;
 	client->end = (size_t)n;
 	return 0;

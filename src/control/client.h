@@ -14,15 +14,16 @@
 struct control_client;
 
 /* Connects to "unix:PATH" or a path, reads the greeting, negotiates. */
-int control_client_connect(struct control_client **client, const char *address,
-			   uint64_t timeout_us, struct error **err);
+int control_client_connect(struct control_client **client, const char *address, uint64_t timeout_us,
+			   struct error **err);
 void control_client_close(struct control_client *client);
 void control_client_cleanup_(struct control_client **client);
 #define cleanup_client __attribute__((cleanup(control_client_cleanup_)))
 
 /*
- * arguments (may be NULL) is stolen; *result (may be NULL) is the caller's. -EREMOTEIO: the other side
- * refused, err is its sentence; -ETIMEDOUT; -ECONNRESET: it is gone. A signal does not end the wait.
+ * arguments (may be NULL) is stolen; *result (may be NULL) is the caller's. -EREMOTEIO: the other
+ * side refused, err is its sentence; -ETIMEDOUT; -ECONNRESET: it is gone. A signal does not end the
+ * wait.
  */
 int control_client_execute(struct control_client *client, const char *command, json_t *arguments,
 			   json_t **result, uint64_t timeout_us, struct error **err);

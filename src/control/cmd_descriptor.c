@@ -55,9 +55,9 @@ static void run_getfd(struct request *request)
 	}
 	if (!*name || isdigit((unsigned char)*name) || strlen(name) > 255) {
 		close(fd);
-		request_refuse(
-			request, "GenericError",
-			"Parameter 'fdname' expects a name not starting with a digit, of 1 to 255 bytes");
+		request_refuse(request, "GenericError",
+			       "Parameter 'fdname' expects a name not starting with a digit, of 1 "
+			       "to 255 bytes");
 		return;
 	}
 	entry = fds_find(server, name);

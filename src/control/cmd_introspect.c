@@ -90,9 +90,9 @@ static void run_schema(struct request *request)
 
 		if (!event->name)
 			continue;
-		json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", event->name,
-						      "meta-type", "event", "arg-type",
-						      data->name));
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:s}", "name", event->name, "meta-type",
+						"event", "arg-type", data->name));
 		schema_describe(data, list, known);
 	}
 	json_decref(known);

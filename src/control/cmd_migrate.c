@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/cleanup.h"
-#include "control/channel.h"
+#include "control/migrate_uri.h"
 #include "control/internal.h"
 #include "control/parameters.h"
 #include "control/query_migrate.h"
@@ -41,18 +41,19 @@ static int inherited_fd(const char *number, struct error **err)
 	int copy;
 
 	if (flags < 0 || (flags & FD_CLOEXEC))
-		return error_set(err, -EBADF,
-				 "File descriptor %.32s was not handed to this process at its start",
-				 number);
+		return error_set(
+			err, -EBADF,
+			"File descriptor %.32s was not handed to this process at its start",
+			number);
 	copy = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
 	return copy >= 0 ? copy : error_set_errno(err, -errno, "cannot use descriptor %s", number);
 }
 
-static int migrate_request(struct request *request, struct migration_request *migration,
-			   char **uri, struct error **err)
+static int migrate_request(struct request *request, struct migration_request *migration, char **uri,
+			   struct error **err)
 {
 	const struct machine_config *config = machine_get_config(request->server->machine);
-	int result = channel_uri(request->arguments, request->name, uri, err);
+	int result = migrate_uri_parse(request->arguments, request->name, uri, err);
 
 	if (result)
 		return result;
@@ -66,9 +67,8 @@ static int migrate_request(struct request *request, struct migration_request *mi
 	};
 	if (strncmp(*uri, "fd:", 3))
 		return 0;
-	migration->fd = isdigit((unsigned char)(*uri)[3])
-				? inherited_fd(*uri + 3, err)
-				: fds_take(request->server, *uri + 3);
+	migration->fd = isdigit((unsigned char)(*uri)[3]) ? inherited_fd(*uri + 3, err)
+							  : fds_take(request->server, *uri + 3);
 	if (migration->fd == -ENOENT)
 		return error_set(err, -ENOENT, "File descriptor named '%.100s' not found",
 				 *uri + 3);
@@ -139,8 +139,7 @@ static void run_migrate(struct request *request)
 	cleanup_error struct error *error = NULL;
 
 	if (migration_active(migration) || server->check) {
-		request_refuse(request, "GenericError",
-			       "There's a migration process in progress");
+		request_refuse(request, "GenericError", "There's a migration process in progress");
 		return;
 	}
 	if (migrate_request(request, &how, &uri, &error) ||
@@ -221,8 +220,8 @@ static void run_resolve(struct request *request)
 	const char *owner = json_string_value(json_object_get(request->arguments, "owner"));
 	cleanup_error struct error *error = NULL;
 
-	if (migration_resolve(machine_migration(request->server->machine),
-			      !strcmp(owner, "here"), &error))
+	if (migration_resolve(machine_migration(request->server->machine), !strcmp(owner, "here"),
+			      &error))
 		request_fail(request, &error);
 	else
 		request_return(request, NULL);

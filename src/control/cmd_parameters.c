@@ -42,8 +42,8 @@ static const struct capability {
 
 #define CAPABILITIES (sizeof(capabilities) / sizeof(capabilities[0]))
 
-static SCHEMA_ENUM_TYPE(capability_name, "MigrationCapability", "events",
-			"pause-before-switchover", "return-path");
+static SCHEMA_ENUM_TYPE(capability_name, "MigrationCapability", "events", "pause-before-switchover",
+			"return-path");
 static SCHEMA_OBJECT_TYPE(capability_status, "MigrationCapabilityStatus",
 			  SCHEMA_REQUIRED("capability", capability_name),
 			  SCHEMA_REQUIRED("state", schema_bool));

@@ -25,7 +25,7 @@ struct command {
 
 struct event_type {
 	const char *name;
-	const struct schema_type *data; /* NULL: none */
+	const struct schema_type *data;                     /* NULL: none */
 	json_t *(*fill)(const struct machine_event *event); /* NULL: no data */
 };
 
@@ -61,8 +61,7 @@ void request_refuse(struct request *request, const char *class, const char *form
 /* With *err, which is freed, as GenericError. */
 void request_fail(struct request *request, struct error **err);
 /* Runs job on a worker thread and answers with its result. */
-void request_work(struct request *request,
-		  int (*job)(struct machine *machine, struct error **err));
+void request_work(struct request *request, int (*job)(struct machine *machine, struct error **err));
 
 /* Any text as a JSON string, also when it is no valid UTF-8. */
 json_t *json_text(const char *text);

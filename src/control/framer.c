@@ -8,11 +8,11 @@
 #define FRAMER_KEEP (64u * 1024) /* a buffer larger than this is given back after its message */
 
 enum framer_state {
-	STATE_START,  /* between values */
-	STATE_VALUE,  /* inside brackets, outside a string */
-	STATE_STRING, /* inside a string, at any depth */
-	STATE_WORD,   /* a bare number or word between values */
-	STATE_SKIP,   /* after an error outside any value: to newline or opening brace */
+	STATE_START,     /* between values */
+	STATE_VALUE,     /* inside brackets, outside a string */
+	STATE_STRING,    /* inside a string, at any depth */
+	STATE_WORD,      /* a bare number or word between values */
+	STATE_SKIP,      /* after an error outside any value: to newline or opening brace */
 	STATE_SKIP_LINE, /* after an error inside a value: to newline */
 };
 
@@ -107,7 +107,7 @@ static enum framer_result framer_open(struct framer *f, char c)
 	if (c == '{')
 		f->nesting[f->depth / 8] |= (uint8_t)(1u << (f->depth % 8));
 	else
-		f->nesting[f->depth / 8] &= (uint8_t)~(1u << (f->depth % 8));
+		f->nesting[f->depth / 8] &= (uint8_t) ~(1u << (f->depth % 8));
 	f->depth++;
 	f->state = STATE_VALUE;
 	return framer_append(f, c);

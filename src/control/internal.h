@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the server share. Everything here belongs to the loop thread, but the events. */
+/* What the files of the server share. Everything here belongs to the loop thread, but the events.
+ */
 #pragma once
 
 #include <pthread.h>
@@ -12,12 +13,12 @@
 #define SERVER_MAX_SESSIONS  64
 #define SERVER_MAX_FDS       64 /* named descriptors */
 
-#define SESSION_INPUT        8192            /* bytes read at a time; keeps one client's turn short */
-#define SESSION_TURN         32              /* requests of one client before others have a turn */
-#define SESSION_MAX_QUEUE    8               /* requests that wait, as in QEMU */
-#define SESSION_MAX_FDS      8               /* received and not yet named */
-#define SESSION_HIGH_WATER   (256u * 1024)   /* unread answers: no further request is read */
-#define SESSION_MAX_OUTPUT   (1024u * 1024)  /* unread events on top: the client is dropped */
+#define SESSION_INPUT      8192           /* bytes read at a time; keeps one client's turn short */
+#define SESSION_TURN       32             /* requests of one client before others have a turn */
+#define SESSION_MAX_QUEUE  8              /* requests that wait, as in QEMU */
+#define SESSION_MAX_FDS    8              /* received and not yet named */
+#define SESSION_HIGH_WATER (256u * 1024)  /* unread answers: no further request is read */
+#define SESSION_MAX_OUTPUT (1024u * 1024) /* unread events on top: the client is dropped */
 
 struct listener {
 	struct control_server *server;
@@ -71,7 +72,7 @@ struct session {
 	size_t output_start, output_end, output_capacity;
 	struct request *queue, **queue_tail;
 	unsigned int queued;
-	struct request *running; /* in-band and not answered yet */
+	struct request *running;    /* in-band and not answered yet */
 	struct request *overtaking; /* out of band and not answered yet */
 	int fds[SESSION_MAX_FDS];
 	unsigned int fd_count;

@@ -2,7 +2,7 @@
 #include "control/query_migrate.h"
 
 #include "base/clock.h"
-#include "control/channel.h"
+#include "control/migrate_uri.h"
 #include "control/internal.h"
 
 static SCHEMA_ARRAY_TYPE(string_list, "str", schema_str);
@@ -10,8 +10,9 @@ static SCHEMA_OBJECT_TYPE(
 	ram_stats, "MigrationStats", SCHEMA_REQUIRED("transferred", schema_int),
 	SCHEMA_REQUIRED("remaining", schema_int), SCHEMA_REQUIRED("total", schema_int),
 	SCHEMA_REQUIRED("duplicate", schema_int), SCHEMA_REQUIRED("normal", schema_int),
-	SCHEMA_REQUIRED("normal-bytes", schema_int), SCHEMA_REQUIRED("dirty-pages-rate", schema_int),
-	SCHEMA_REQUIRED("mbps", schema_number), SCHEMA_REQUIRED("dirty-sync-count", schema_int),
+	SCHEMA_REQUIRED("normal-bytes", schema_int),
+	SCHEMA_REQUIRED("dirty-pages-rate", schema_int), SCHEMA_REQUIRED("mbps", schema_number),
+	SCHEMA_REQUIRED("dirty-sync-count", schema_int),
 	SCHEMA_REQUIRED("postcopy-requests", schema_int), SCHEMA_REQUIRED("page-size", schema_int),
 	SCHEMA_REQUIRED("multifd-bytes", schema_int),
 	SCHEMA_REQUIRED("pages-per-second", schema_int),
@@ -23,26 +24,24 @@ static SCHEMA_OBJECT_TYPE(switchover, "SwitchoverAccount", SCHEMA_REQUIRED("stop
 			  SCHEMA_REQUIRED("harvest", schema_int),
 			  SCHEMA_REQUIRED("memory", schema_int),
 			  SCHEMA_REQUIRED("state", schema_int), SCHEMA_REQUIRED("wire", schema_int),
-			  SCHEMA_REQUIRED("load", schema_int), SCHEMA_REQUIRED("resume", schema_int),
+			  SCHEMA_REQUIRED("load", schema_int),
+			  SCHEMA_REQUIRED("resume", schema_int),
 			  SCHEMA_REQUIRED("total", schema_int));
 static SCHEMA_ENUM_TYPE(phase, "MigrationPhase", "none", "connect", "check", "scan", "rounds",
 			"ready", "switchover", "in-doubt", "done");
-SCHEMA_OBJECT_TYPE(schema_migration_info, "MigrationInfo",
-		   SCHEMA_OPTIONAL("status", schema_migration_status),
-		   SCHEMA_OPTIONAL("ram", ram_stats), SCHEMA_OPTIONAL("total-time", schema_int),
-		   SCHEMA_OPTIONAL("setup-time", schema_int),
-		   SCHEMA_OPTIONAL("expected-downtime", schema_int),
-		   SCHEMA_OPTIONAL("downtime", schema_int),
-		   SCHEMA_OPTIONAL("error-desc", schema_str),
-		   SCHEMA_OPTIONAL("blocked-reasons", string_list),
-		   SCHEMA_OPTIONAL("socket-address", schema_socket_address_list),
-		   SCHEMA_OPTIONAL("phase", phase), SCHEMA_OPTIONAL("incoming", schema_bool),
-		   SCHEMA_OPTIONAL("converging", schema_bool),
-		   SCHEMA_OPTIONAL("in-doubt", schema_bool),
-		   SCHEMA_OPTIONAL("last-progress-ms", schema_int),
-		   SCHEMA_OPTIONAL("expected-downtime-us", schema_int),
-		   SCHEMA_OPTIONAL("switchover-us", switchover),
-		   SCHEMA_OPTIONAL("guest-pause-us", schema_int));
+SCHEMA_OBJECT_TYPE(
+	schema_migration_info, "MigrationInfo", SCHEMA_OPTIONAL("status", schema_migration_status),
+	SCHEMA_OPTIONAL("ram", ram_stats), SCHEMA_OPTIONAL("total-time", schema_int),
+	SCHEMA_OPTIONAL("setup-time", schema_int), SCHEMA_OPTIONAL("expected-downtime", schema_int),
+	SCHEMA_OPTIONAL("downtime", schema_int), SCHEMA_OPTIONAL("error-desc", schema_str),
+	SCHEMA_OPTIONAL("blocked-reasons", string_list),
+	SCHEMA_OPTIONAL("socket-address", schema_socket_address_list),
+	SCHEMA_OPTIONAL("phase", phase), SCHEMA_OPTIONAL("incoming", schema_bool),
+	SCHEMA_OPTIONAL("converging", schema_bool), SCHEMA_OPTIONAL("in-doubt", schema_bool),
+	SCHEMA_OPTIONAL("last-progress-ms", schema_int),
+	SCHEMA_OPTIONAL("expected-downtime-us", schema_int),
+	SCHEMA_OPTIONAL("switchover-us", switchover),
+	SCHEMA_OPTIONAL("guest-pause-us", schema_int));
 
 static void set_int(json_t *object, const char *name, uint64_t value)
 {
@@ -153,7 +152,7 @@ void run_query_migrate(struct request *request)
 	reason = blocked_reason(status.state);
 	if (reason)
 		json_object_set_new(answer, "blocked-reasons", json_pack("[s]", reason));
-	address = *info.socket_address ? channel_socket_address(info.socket_address) : NULL;
+	address = *info.socket_address ? migrate_socket_address(info.socket_address) : NULL;
 	if (address)
 		json_object_set_new(answer, "socket-address", json_pack("[o]", address));
 	request_return(request, answer);

@@ -7,7 +7,7 @@
 #include "control/internal.h"
 
 static const struct command *const groups[] = {
-	commands_introspect, commands_query,	  commands_machine,
+	commands_introspect, commands_query,      commands_machine,
 	commands_migrate,    commands_parameters, commands_descriptor,
 };
 
@@ -206,8 +206,7 @@ static void request_job_done(uv_work_t *work, int status)
 		request_return(request, NULL);
 }
 
-void request_work(struct request *request,
-		  int (*job)(struct machine *machine, struct error **err))
+void request_work(struct request *request, int (*job)(struct machine *machine, struct error **err))
 {
 	request->job = job;
 	request->work.data = request;

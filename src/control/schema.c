@@ -132,7 +132,8 @@ static int schema_check_at(const struct schema_type *type, json_t *value, const 
 			   struct error **err)
 {
 	if (!schema_fits(type->meta, value))
-		return error_set(err, -EINVAL, "Invalid parameter type for '%s', expected: %s", path,
+		return error_set(err, -EINVAL, "Invalid parameter type for '%s', expected: %s",
+				 path,
 				 type->meta == SCHEMA_INT || type->meta == SCHEMA_SIZE
 					 ? "integer"
 					 : schema_json_type(type->meta));

@@ -68,10 +68,17 @@ extern const struct schema_type schema_empty; /* no members */
 		.members = (const struct schema_member[]){__VA_ARGS__, {NULL}},                    \
 	}
 
-#define SCHEMA_REQUIRED(name_, type_) {.name = (name_), .type = &(type_)}
-#define SCHEMA_OPTIONAL(name_, type_) {.name = (name_), .type = &(type_), .optional = true}
+#define SCHEMA_REQUIRED(name_, type_)                                                              \
+	{                                                                                          \
+		.name = (name_), .type = &(type_)                                                  \
+	}
+#define SCHEMA_OPTIONAL(name_, type_)                                                              \
+	{                                                                                          \
+		.name = (name_), .type = &(type_), .optional = true                                \
+	}
 
-/* Refuses by name what does not fit: unknown, missing and ill-typed members, unknown enum values. */
+/* Refuses by name what does not fit: unknown, missing and ill-typed members, unknown enum values.
+ */
 int schema_check(const struct schema_type *type, json_t *value, struct error **err);
 
 /* Index of an enum value that was checked; -1 when it is none. */

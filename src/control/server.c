@@ -90,9 +90,9 @@ void control_machine_event(void *opaque, const struct machine_event *event)
 static void turn_away(int fd, const char *why)
 {
 	char text[160];
-	int length = snprintf(text, sizeof(text),
-			      "{\"error\": {\"class\": \"GenericError\", \"desc\": \"%s\"}}\r\n",
-			      why);
+	int length =
+		snprintf(text, sizeof(text),
+			 "{\"error\": {\"class\": \"GenericError\", \"desc\": \"%s\"}}\r\n", why);
 
 	send(fd, text, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT);
 	close(fd);

@@ -192,8 +192,7 @@ static void session_read(struct session *session)
 
 static bool session_blocked(const struct session *session)
 {
-	return session->queued == SESSION_MAX_QUEUE ||
-	       session_unsent(session) > SESSION_HIGH_WATER;
+	return session->queued == SESSION_MAX_QUEUE || session_unsent(session) > SESSION_HIGH_WATER;
 }
 
 static void session_enqueue(struct session *session, struct request *request)
@@ -246,8 +245,7 @@ static bool session_step(struct session *session)
 		return false;
 	session->input_start += used;
 	if (result == FRAMER_MESSAGE)
-		session_enqueue(session,
-				request_parse(session, framer->buffer, framer->length));
+		session_enqueue(session, request_parse(session, framer->buffer, framer->length));
 	else if (result == FRAMER_ERROR)
 		session_enqueue(session, request_broken(session, framer->error));
 	else if (session->eof && session->input_start == session->input_end)

@@ -36,11 +36,11 @@ struct machine {
 };
 
 static const char *const state_names[] = {
-	"prelaunch",	  "inmigrate",	 "running",  "paused",
+	"prelaunch",      "inmigrate",   "running",  "paused",
 	"finish-migrate", "postmigrate", "shutdown", "internal-error",
 };
 static const char *const status_names[] = {
-	"none",	     "setup",  "active",     "pre-switchover", "device",
+	"none",      "setup",  "active",     "pre-switchover", "device",
 	"completed", "failed", "cancelling", "cancelled",
 };
 static const char *const phase_names[] = {
@@ -62,10 +62,11 @@ const char *migration_phase_name(enum migration_phase phase)
 	return phase_names[phase];
 }
 
-void fake_machine_emit(struct machine *m, enum machine_event_type type, uint64_t value,
-		       bool guest, const char *reason)
+void fake_machine_emit(struct machine *m, enum machine_event_type type, uint64_t value, bool guest,
+		       const char *reason)
 {
-	struct machine_event event = {.type = type, .value = value, .guest = guest, .reason = reason};
+	struct machine_event event = {
+		.type = type, .value = value, .guest = guest, .reason = reason};
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -208,8 +209,9 @@ static void *fake_move(void *opaque)
 	m->info.phase = MIGRATION_PHASE_DONE;
 	m->info.account = (struct switchover_account){40, 30, 200, 60, 70, 50, 10, 460};
 	m->info.downtime_us = 460;
-	fake_status(m, m->cancel ? MIGRATION_CANCELLED
-				 : *m->info.error ? MIGRATION_FAILED : MIGRATION_COMPLETED);
+	fake_status(m, m->cancel        ? MIGRATION_CANCELLED
+		       : *m->info.error ? MIGRATION_FAILED
+					: MIGRATION_COMPLETED);
 	return NULL;
 }
 

@@ -156,9 +156,9 @@ static void test_random_splits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values),	     cmocka_unit_test(test_single_quotes),
-		cmocka_unit_test(test_errors),	     cmocka_unit_test(test_reset_byte),
-		cmocka_unit_test(test_deep),	     cmocka_unit_test(test_huge),
+		cmocka_unit_test(test_values),        cmocka_unit_test(test_single_quotes),
+		cmocka_unit_test(test_errors),        cmocka_unit_test(test_reset_byte),
+		cmocka_unit_test(test_deep),          cmocka_unit_test(test_huge),
 		cmocka_unit_test(test_random_splits),
 	};
 

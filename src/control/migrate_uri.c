@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "control/channel.h"
+#include "control/migrate_uri.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -105,7 +105,7 @@ static char *address_uri(json_t *address)
 	return n < 0 ? NULL : uri;
 }
 
-int channel_uri(json_t *arguments, const char *command, char **uri, struct error **err)
+int migrate_uri_parse(json_t *arguments, const char *command, char **uri, struct error **err)
 {
 	const char *text = json_string_value(json_object_get(arguments, "uri"));
 	json_t *channels = json_object_get(arguments, "channels");
@@ -128,7 +128,7 @@ int channel_uri(json_t *arguments, const char *command, char **uri, struct error
 	return *uri ? 0 : error_set_errno(err, -ENOMEM, "cannot read the address");
 }
 
-json_t *channel_socket_address(const char *uri)
+json_t *migrate_socket_address(const char *uri)
 {
 	const char *colon = strrchr(uri, ':');
 	const char *host = uri + 4;
