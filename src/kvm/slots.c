@@ -139,7 +139,7 @@ static int add_locked(struct kvm_slots *table, uint64_t gpa, uint64_t size, void
 		      uint32_t flags, struct error **err)
 {
 	struct kvm_slot slot = {.gpa = gpa, .size = size, .hva = hva, .flags = flags};
-	unsigned int place;
+	unsigned int place = 0;
 	size_t id = 0;
 	int code;
 

@@ -3,13 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/cleanup.h"
 #include "base/crc32c.h"
-#include "guest_elf.h"
+#include "guest/guest_elf.h"
 
 /* Larger files are no kernel and no initrd, but a mistake. */
 #define FILE_MAX (INT64_C(4) << 30)
@@ -68,6 +69,17 @@ static int read_kernel(struct boot *boot, const struct machine_config *config, s
 	return 0;
 }
 
+/* The built-in guest runs on all vCPUs unless its arguments say otherwise. */
+static char *guest_cmdline(const char *arguments, unsigned int cpus)
+{
+	char *text;
+
+	if (cpus < 2 || strstr(arguments, "cpus="))
+		return strdup(arguments);
+	return asprintf(&text, "%s%scpus=%u", arguments, *arguments ? "," : "", cpus) < 0 ? NULL
+											  : text;
+}
+
 static int check_cmdline(const char *text, struct error **err)
 {
 	for (const char *c = text; *c; c++)
@@ -79,7 +91,6 @@ static int check_cmdline(const char *text, struct error **err)
 
 int boot_read(struct boot *boot, const struct machine_config *config, struct error **err)
 {
-	const char *cmdline = config->guest ? config->guest : config->append;
 	int code = 0;
 
 	*boot = (struct boot){0};
@@ -89,7 +100,8 @@ int boot_read(struct boot *boot, const struct machine_config *config, struct err
 				 "or --append");
 	if (!config->kernel && (config->initrd || config->append))
 		return error_set(err, -EINVAL, "--initrd and --append need a --kernel");
-	boot->cmdline = strdup(cmdline ? cmdline : "");
+	boot->cmdline = config->guest ? guest_cmdline(config->guest, config->cpus)
+				      : strdup(config->append ? config->append : "");
 	if (!boot->cmdline)
 		return error_set(err, -ENOMEM, "no memory for the command line");
 	code = check_cmdline(boot->cmdline, err);

@@ -243,19 +243,20 @@ static int adopt_builtin(const struct description *d, struct machine_config *con
 		return error_set(err, -EINVAL,
 				 "kernel.source: the source runs the built-in guest, this machine was "
 				 "started with --kernel");
-	if (config->guest && strcmp(config->guest, arguments) != 0)
-		return error_set(err, -EINVAL,
-				 "cmdline: the source's built-in guest was started with \"%s\", this "
-				 "machine with \"%s\"",
-				 arguments, config->guest);
 	if (!config->guest)
 		config->guest = strdup(arguments);
 	code = config->guest ? boot_read(&boot, config, err)
 			     : error_set(err, -ENOMEM, "no memory for the machine's options");
 	if (code < 0)
 		return code;
-	code = compare_file(d, "kernel", boot.kernel.size, boot.kernel_crc,
-			    "the two programs have different built-in guests", err);
+	if (strcmp(boot.cmdline, arguments) != 0)
+		code = error_set(err, -EINVAL,
+				 "cmdline: the source's built-in guest was started with \"%s\", this "
+				 "machine's with \"%s\"",
+				 arguments, boot.cmdline);
+	else
+		code = compare_file(d, "kernel", boot.kernel.size, boot.kernel_crc,
+				    "the two programs have different built-in guests", err);
 	boot_free(&boot);
 	return code;
 }
