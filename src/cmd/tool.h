@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/error.h"
+#include "cmd/command.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -24,8 +25,3 @@ extern volatile sig_atomic_t tool_interrupts;
 
 /* "460 us", "12.5 ms", "3.21 s". Returns buffer. */
 char *format_duration(char *buffer, size_t length, uint64_t microseconds);
-
-int cmd_qmp(int argc, char **argv);
-int cmd_status(int argc, char **argv);
-int cmd_migrate(int argc, char **argv);
-int cmd_demo(int argc, char **argv);
