@@ -11,7 +11,7 @@ void engine_set_status(struct migration *m, enum migration_status status)
 
 	engine_update(m, {
 		/* A cancel that was asked for shows until its outcome does. */
-		if (info->status != MIGRATION_CANCELLING || status >= MIGRATION_COMPLETED) {
+		if (info->status != MIGRATION_CANCELLING) {
 			changed = info->status != status;
 			info->status = status;
 		}
@@ -25,19 +25,27 @@ void engine_set_phase(struct migration *m, enum migration_phase phase)
 	engine_update(m, info->phase = phase);
 }
 
+void engine_finish(struct migration *m, enum migration_status status)
+{
+	engine_update(m, {
+		info->phase = MIGRATION_PHASE_DONE;
+		info->status = status;
+		info->in_doubt = false;
+		info->total_time_us = clock_us() - info->start_us;
+		m->busy = false;
+	});
+	if (m->callbacks.status_changed)
+		m->callbacks.status_changed(m->callbacks_opaque, status);
+}
+
 void engine_fail(struct migration *m, struct error **err)
 {
 	bool cancelled = m->cancelled;
 
-	engine_update(m, {
-		info->phase = MIGRATION_PHASE_DONE;
-		info->in_doubt = false;
-		info->total_time_us = clock_us() - info->start_us;
-		if (!cancelled)
-			snprintf(info->error, sizeof(info->error), "%s", error_text(*err));
-	});
+	if (!cancelled)
+		engine_update(m, snprintf(info->error, sizeof(info->error), "%s", error_text(*err)));
 	error_free(err);
-	engine_set_status(m, cancelled ? MIGRATION_CANCELLED : MIGRATION_FAILED);
+	engine_finish(m, cancelled ? MIGRATION_CANCELLED : MIGRATION_FAILED);
 }
 
 bool engine_wait_resolve(struct migration *m, bool *quit)
@@ -97,7 +105,7 @@ int engine_send(struct migration *m, enum wire_type type, uint16_t flags, const 
 		uint32_t length, struct error **err)
 {
 	return wire_send(&m->wire, type, flags, body, length, NULL, 0, 0,
-			 clock_us() + ENGINE_ANSWER_US, err);
+			 clock_us() + m->timeouts.answer, err);
 }
 
 void engine_send_reason(struct migration *m, enum wire_type type, const char *reason)
@@ -109,5 +117,5 @@ void engine_send_reason(struct migration *m, enum wire_type type, const char *re
 	m->channel.cancel_fd = -1;
 	wire_send(&m->wire, type, 0, reason,
 		  (uint32_t)(length < WIRE_MAX_REASON ? length : WIRE_MAX_REASON), NULL, 0, 0,
-		  clock_us() + 1000000, NULL);
+		  clock_us() + m->timeouts.farewell, NULL);
 }

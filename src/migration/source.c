@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define CONNECT_US 10000000u
 /* While the destination still populates: how long to wait for it between two rounds. */
 #define READY_STEP_US 20000u
 /* Rounds after QUIET, while they still shrink what is left by a fifth. */
@@ -40,7 +39,7 @@ static int send_hello(struct source *s, struct error **err)
 	buffer_free(&out);
 	sent_us = clock_us();
 	if (status == 0)
-		status = engine_expect(s->m, WIRE_HELLO_OK, &header, ENGINE_ANSWER_US, err);
+		status = engine_expect(s->m, WIRE_HELLO_OK, &header, s->m->timeouts.answer, err);
 	if (status < 0)
 		return status;
 	s->round_trip_us = clock_us() - sent_us;
@@ -84,7 +83,7 @@ static int send_machine(struct source *s, struct error **err)
 			   : engine_send(s->m, WIRE_MACHINE, 0, out.data, (uint32_t)out.size, err);
 	buffer_free(&out);
 	if (status == 0)
-		status = engine_expect(s->m, WIRE_MACHINE_OK, &header, ENGINE_STALL_US, err);
+		status = engine_expect(s->m, WIRE_MACHINE_OK, &header, s->m->timeouts.stall, err);
 	if (status == 0)
 		s->shared_record = header.length > 0 && s->m->body[0] && s->owner->fd >= 0;
 	return status;
@@ -105,7 +104,7 @@ static int send_schema(struct source *s, struct error **err)
 			   : engine_send(s->m, WIRE_SCHEMA, 0, out.data, (uint32_t)out.size, err);
 	buffer_free(&out);
 	if (status == 0)
-		status = engine_expect(s->m, WIRE_SCHEMA_OK, &header, ENGINE_ANSWER_US, err);
+		status = engine_expect(s->m, WIRE_SCHEMA_OK, &header, s->m->timeouts.answer, err);
 	return status;
 }
 
@@ -170,7 +169,7 @@ static int look_at_answers(struct source *s, struct error **err)
 
 	while (channel_readable(&s->m->channel)) {
 		status = wire_receive(&s->m->wire, &header, s->m->body, WIRE_MAX_BODY,
-				      clock_us() + ENGINE_ANSWER_US, err);
+				      clock_us() + s->m->timeouts.answer, err);
 		if (status < 0)
 			return status;
 		s->heard_us = clock_us();
@@ -188,7 +187,7 @@ static int look_at_answers(struct source *s, struct error **err)
 			s->convergence.fixed_us += load_us;
 		s->ready = true;
 	}
-	if (!s->ready && clock_us() - s->heard_us > ENGINE_STALL_US)
+	if (!s->ready && clock_us() - s->heard_us > s->m->timeouts.stall)
 		return error_set(err, -ETIMEDOUT, "the destination has fallen silent");
 	return 0;
 }
@@ -340,13 +339,13 @@ static int run(struct source *s, struct error **err)
 	int status;
 
 	m->uri_fd = -1;
-	status = channel_connect(&m->channel, &request, m->cancel_fd, clock_us() + CONNECT_US, err);
+	status = channel_connect(&m->channel, &request, m->cancel_fd, clock_us() + m->timeouts.connect, err);
 	if (status < 0) {
 		if (request.fd >= 0)
 			close(request.fd);
 		return status;
 	}
-	m->channel.stall_us = ENGINE_STALL_US;
+	m->channel.stall_us = m->timeouts.stall;
 	m->wire = (struct wire){.channel = &m->channel};
 	engine_set_phase(m, MIGRATION_PHASE_CHECK);
 	status = send_hello(s, err);
@@ -393,8 +392,6 @@ static void prefer_reason(struct source *s, struct error **err)
 static void complete(struct source *s)
 {
 	engine_update(s->m, {
-		info->phase = MIGRATION_PHASE_DONE;
-		info->total_time_us = clock_us() - info->start_us;
 		info->ram_transferred = s->m->channel.sent;
 		info->ram_remaining = 0;
 		info->normal_pages = s->ram.normal_pages;
@@ -404,7 +401,7 @@ static void complete(struct source *s)
 		info->precopy_bytes = s->intent_bytes;
 		info->downtime_bytes = s->m->channel.sent - s->intent_bytes;
 	});
-	engine_set_status(s->m, MIGRATION_COMPLETED);
+	engine_finish(s->m, MIGRATION_COMPLETED);
 }
 
 void source_run(struct migration *m)
