@@ -85,9 +85,9 @@ static int take_machine(struct destination *d, bool check_only, struct error **e
 	status = machine_offer_decode(&offer, &in, err);
 	if (status < 0)
 		return status;
+	d->asked = !check_only;
 	status = m->ops->build(m->opaque, &offer.description, check_only, err);
 	if (status == 0 && !check_only) {
-		d->built = true;
 		d->epoch = offer.epoch;
 		d->machine_version = offer.machine_version;
 		d->timeout_us = offer.switchover_timeout_ms * UINT64_C(1000);
@@ -262,14 +262,13 @@ static int begin(struct destination *d, bool *again, struct error **err)
 	m->wire = (struct wire){.channel = &m->channel};
 	engine_set_phase(m, MIGRATION_PHASE_CHECK);
 	status = take_hello(d, &check_only, err);
-	if (status < 0) {
-		/* No Godwit, or one that does not fit: the real source may still come. */
-		*again = status != -ECANCELED && m->listener.fd >= 0;
-		return status;
-	}
-	status = take_machine(d, check_only, err);
-	if (check_only)
-		*again = status != -ECANCELED && m->listener.fd >= 0;
+	if (status == 0)
+		status = take_machine(d, check_only, err);
+	/* A pre-check, no Godwit, or one that does not fit: the real source may still come. */
+	*again = status != -ECANCELED && !d->asked && m->listener.fd >= 0;
+	if (status == 0 && check_only && !*again)
+		status = error_set(err, -ENOTCONN,
+				   "it was a pre-check only, and the one connection has ended");
 	return status;
 }
 

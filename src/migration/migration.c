@@ -183,8 +183,13 @@ static int start(struct migration *m, const struct migration_request *request, e
 			status = error_set(err, -EBUSY, "a migration is under way already");
 		else if (job == JOB_INCOMING)
 			status = listener_open(&m->listener, request, err);
-		if (status == 0)
+		if (status == 0) {
 			status = submit(m, request, job, err);
+			if (status < 0 && job == JOB_INCOMING) {
+				m->listener.given_fd = -1; /* closed below */
+				listener_close(&m->listener);
+			}
+		}
 		pthread_mutex_unlock(&m->lock);
 	}
 	if (status < 0 && request->fd >= 0)
