@@ -224,6 +224,8 @@ static int receive_stream(struct destination *d, struct wire_header *header, str
 	d->heard_us = clock_us();
 	for (;;) {
 		status = tell_ready(d, err);
+		if (status == 0 && m->cancelled)
+			status = error_set(err, -ECANCELED, "cancelled");
 		if (status < 0)
 			return status;
 		status = channel_wait_readable(&m->channel,

@@ -73,18 +73,54 @@ int engine_refused(struct migration *m, const struct wire_header *header, struct
 	return error_set(err, -EREMOTEIO, "%s", reason);
 }
 
+/* A peer that never pauses keeps the channel from looking at the cancel: so it is asked for here. */
+static int receive_one(struct migration *m, struct wire_header *header, uint64_t deadline_us,
+		       struct error **err)
+{
+	if (m->cancelled && m->channel.cancel_fd >= 0)
+		return error_set(err, -ECANCELED, "cancelled");
+	return wire_receive(&m->wire, header, m->body, WIRE_MAX_BODY, deadline_us, err);
+}
+
+static int check_refused(struct migration *m, const struct wire_header *header, struct error **err)
+{
+	if (header->type == WIRE_REFUSE || header->type == WIRE_ABORT)
+		return engine_refused(m, header, err);
+	return 0;
+}
+
 int engine_receive(struct migration *m, struct wire_header *header, uint64_t silence_us,
 		   struct error **err)
 {
 	do {
-		int status = wire_receive(&m->wire, header, m->body, WIRE_MAX_BODY,
-					  silence_us ? clock_us() + silence_us : 0, err);
+		int status = receive_one(m, header, clock_us() + silence_us, err);
 
 		if (status < 0)
 			return status;
 	} while (header->type == WIRE_KEEPALIVE);
-	if (header->type == WIRE_REFUSE || header->type == WIRE_ABORT)
-		return engine_refused(m, header, err);
+	return check_refused(m, header, err);
+}
+
+int engine_receive_until(struct migration *m, struct wire_header *header, uint64_t deadline_us,
+			 struct error **err)
+{
+	for (;;) {
+		int status = receive_one(m, header, deadline_us, err);
+
+		if (status < 0)
+			return status;
+		if (header->type != WIRE_KEEPALIVE)
+			return check_refused(m, header, err);
+		if (clock_us() >= deadline_us)
+			return error_set(err, -ETIMEDOUT, "the other side did not answer in time");
+	}
+}
+
+static int check_type(enum wire_type type, const struct wire_header *header, struct error **err)
+{
+	if (header->type != type)
+		return error_set(err, -EPROTO, "migration stream damaged: %s came where %s was due",
+				 wire_type_name(header->type), wire_type_name(type));
 	return 0;
 }
 
@@ -93,12 +129,15 @@ int engine_expect(struct migration *m, enum wire_type type, struct wire_header *
 {
 	int status = engine_receive(m, header, silence_us, err);
 
-	if (status < 0)
-		return status;
-	if (header->type != type)
-		return error_set(err, -EPROTO, "migration stream damaged: %s came where %s was due",
-				 wire_type_name(header->type), wire_type_name(type));
-	return 0;
+	return status < 0 ? status : check_type(type, header, err);
+}
+
+int engine_expect_until(struct migration *m, enum wire_type type, struct wire_header *header,
+			uint64_t deadline_us, struct error **err)
+{
+	int status = engine_receive_until(m, header, deadline_us, err);
+
+	return status < 0 ? status : check_type(type, header, err);
 }
 
 int engine_send(struct migration *m, enum wire_type type, uint16_t flags, const void *body,

@@ -106,15 +106,20 @@ bool engine_wait_resolve(struct migration *m, bool *quit);
 void engine_get_parameters(struct migration *m, struct migration_parameters *parameters);
 
 /*
- * Receives the next message into m->body, skipping KEEPALIVE. deadline_us is for silence: each
+ * Receives the next message into m->body, skipping KEEPALIVE. silence_us is for silence: each
  * keep-alive starts it anew. A REFUSE from the other side becomes an error with its reason
  * (-EREMOTEIO).
  */
 int engine_receive(struct migration *m, struct wire_header *header, uint64_t silence_us,
 		   struct error **err);
+/* The same with one deadline for all: keep-alives gain nothing. [window] */
+int engine_receive_until(struct migration *m, struct wire_header *header, uint64_t deadline_us,
+			 struct error **err);
 /* The reason in a REFUSE or ABORT just received, made printable: -EREMOTEIO. */
 int engine_refused(struct migration *m, const struct wire_header *header, struct error **err);
-/* The same, and it must be of that type. */
+/* engine_receive() and engine_receive_until(), and it must be of that type. */
+int engine_expect_until(struct migration *m, enum wire_type type, struct wire_header *header,
+			uint64_t deadline_us, struct error **err);
 int engine_expect(struct migration *m, enum wire_type type, struct wire_header *header,
 		  uint64_t silence_us, struct error **err);
 /* Sends a message without payload, bounded by timeouts.answer. */

@@ -95,7 +95,7 @@ static int wait_commit(struct destination *d, struct error **err)
 {
 	struct wire_header header;
 	uint64_t epoch;
-	int status = engine_receive(d->m, &header, d->timeout_us, err);
+	int status = engine_receive_until(d->m, &header, clock_us() + d->timeout_us, err);
 
 	if (status == -EREMOTEIO)
 		return error_prefix(err, "the source gave up");

@@ -17,6 +17,8 @@
 #define READY_STEP_US 20000u
 /* Rounds after QUIET, while they still shrink what is left by a fifth. */
 #define LAST_ROUNDS 4
+/* Messages of the destination that are taken between two rounds. */
+#define ANSWERS_AT_ONCE 16
 /* So few pages are not worth another round. */
 #define LAST_PAGES 16u
 
@@ -133,6 +135,7 @@ static int scan_memory(struct source *s, struct error **err)
 		return status;
 	s->ram.progress = publish_progress;
 	s->ram.progress_opaque = s;
+	s->ram.cancelled = &s->m->cancelled;
 	status = s->m->ops->log_start(s->m->opaque, err);
 	if (status < 0)
 		return status;
@@ -160,14 +163,15 @@ static int send_early(struct source *s, struct error **err)
 	return status;
 }
 
-/* Takes READY when it has come; a refusal or an end is an error. */
+/* Takes READY when it has come; a refusal or an end is an error. A destination that never stops
+ * talking does not keep the source from its work. */
 static int look_at_answers(struct source *s, struct error **err)
 {
 	struct wire_header header;
 	uint64_t load_us;
 	int status;
 
-	while (channel_readable(&s->m->channel)) {
+	for (int i = 0; i < ANSWERS_AT_ONCE && channel_readable(&s->m->channel); i++) {
 		status = wire_receive(&s->m->wire, &header, s->m->body, WIRE_MAX_BODY,
 				      clock_us() + s->m->timeouts.answer, err);
 		if (status < 0)
@@ -373,13 +377,14 @@ static int run(struct source *s, struct error **err)
 /* A peer that refused says why and closes; a send then fails first, and the reason is still there. */
 static void prefer_reason(struct source *s, struct error **err)
 {
+	uint64_t deadline = clock_us() + s->m->timeouts.farewell;
 	struct error *reason = NULL;
 	struct wire_header header;
 
 	if (s->m->channel.fd < 0 || s->m->cancelled || !*err || (*err)->code != -EPIPE)
 		return;
 	s->m->channel.cancel_fd = -1;
-	while (engine_receive(s->m, &header, 200000, &reason) == 0)
+	while (engine_receive_until(s->m, &header, deadline, &reason) == 0 && clock_us() < deadline)
 		;
 	if (reason && reason->code == -EREMOTEIO) {
 		error_free(err);
