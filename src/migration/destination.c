@@ -116,7 +116,7 @@ static int take_schema(struct destination *d, struct reader *in, struct error **
 static int take_early(struct destination *d, struct reader *in, struct error **err)
 {
 	uint64_t start;
-	int status = state_decode(&d->map, in, err);
+	int status = state_decode(&d->map, in, true, err);
 
 	if (status < 0)
 		return status;
@@ -154,6 +154,7 @@ static int take_message(struct destination *d, const struct wire_header *header,
 	case WIRE_ZERO:
 		return ram_receiver_zero(&d->ram, &in, err);
 	case WIRE_ROUND_END:
+		return header->length == 8 ? 0 : out_of_place(header, err);
 	case WIRE_KEEPALIVE:
 		return 0;
 	case WIRE_SCHEMA:
@@ -174,7 +175,7 @@ static int take_message(struct destination *d, const struct wire_header *header,
 		if (!d->quiet || d->has_delta)
 			return out_of_place(header, err);
 		d->has_delta = true;
-		return state_decode(&d->map, &in, err);
+		return state_decode(&d->map, &in, false, err);
 	case WIRE_ABORT:
 		engine_refused(d->m, header, err);
 		return error_prefix(err, "the source gave up");
