@@ -1,5 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-int main(void)
+/* The command table, nothing else. */
+#include <stdio.h>
+#include <string.h>
+#include "cmd/command.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary;
+} commands[] = {
+	{"guest", cmd_guest, "write the built-in guest as an ELF file"},
+};
+
+static void usage(FILE *stream)
 {
+	fputs("Usage: godwit COMMAND [--option value]...\n\n", stream);
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		fprintf(stream, "  %-10s %s\n", commands[i].name, commands[i].summary);
+	fputs("\n\"godwit COMMAND --help\" says more; \"godwit --version\" prints the version.\n", stream);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		usage(stderr);
+		return 2;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
+		usage(stdout);
+		return 0;
+	}
+	if (!strcmp(argv[1], "--version")) {
+		puts("godwit " GODWIT_VERSION);
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (!strcmp(argv[1], commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	fprintf(stderr, "godwit: no command is called '%s'; try \"godwit --help\"\n", argv[1]);
 	return 2;
 }
