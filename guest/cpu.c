@@ -9,7 +9,8 @@
 #define START_LIMIT_US 2000000
 #define PIT_HZ         1193182ull
 #define PIT_SAMPLES    8
-#define PIT_TICKS      (PIT_HZ * 3 / 100)
+#define PIT_TICKS      (PIT_HZ / 50)
+#define PIT_TRIES      5
 
 extern uint32_t boot_cr3;
 extern const char trampoline[], trampoline_end[];
@@ -67,9 +68,9 @@ void cpu_reset(void)
 /* The ways to power off that return where they do not exist. */
 static void power_off_try(void)
 {
-	out8(0x600, 0x34);     /* ACPI sleep control: S5, enable */
-	out16(0x604, 0x2000);  /* QEMU's pc and q35 */
-	out8(0x501, 0);        /* isa-debug-exit */
+	out8(0x600, 0x34);    /* ACPI sleep control: S5, enable */
+	out16(0x604, 0x2000); /* QEMU's pc and q35 */
+	out8(0x501, 0);       /* isa-debug-exit */
 	out8(0xf4, 0);
 	cpu_delay_us(100000);
 }
@@ -131,24 +132,41 @@ static uint32_t pit_elapsed(uint64_t *tsc)
 	return elapsed;
 }
 
-/* Over 30 ms; 0 when there is no such timer. Port 0x61 and channel 2 are not on every machine. */
-static uint64_t pit_measure_khz(void)
+/* Over 20 of the 55 ms that channel 0 runs before it starts again; 0 when there is no such timer,
+ * or this vCPU was kept from running for so long that it did. Channel 2 and port 0x61 are not on
+ * every machine. */
+static uint64_t pit_measure_once(void)
 {
 	uint64_t first, now;
 	uint32_t start, elapsed;
 
-	out8(0x21, 0xff); /* no interrupt from it */
-	out8(0xa1, 0xff);
 	out8(0x43, 0x30); /* mode 0, low byte, high byte */
 	out8(0x40, 0xff);
 	out8(0x40, 0xff);
 	start = pit_elapsed(&first);
 	do {
 		elapsed = pit_elapsed(&now) - start;
-		if (elapsed >= PIT_TICKS && start < 0x4000)
-			return (now - first) * PIT_HZ / elapsed / 1000;
+		if (!elapsed)
+			return 0; /* it does not count: there is none */
+		if (elapsed < PIT_TICKS)
+			continue;
+		out8(0x43, 0xe2); /* status of channel 0: bit 7 is set once it has run out */
+		if (in8(0x40) & 0x80)
+			return 0;
+		return (now - first) * PIT_HZ / elapsed / 1000;
 	} while (now - first < 1ull << 30);
 	return 0;
+}
+
+static uint64_t pit_measure_khz(void)
+{
+	uint64_t khz = 0;
+
+	out8(0x21, 0xff); /* no interrupt from it */
+	out8(0xa1, 0xff);
+	for (unsigned int i = 0; i < PIT_TRIES && !khz; i++)
+		khz = pit_measure_once();
+	return khz;
 }
 
 void cpu_find_tsc_rate(void)

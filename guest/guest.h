@@ -58,14 +58,14 @@ struct vcpu {
 	uint64_t last; /* TSC of the latest look at the clock */
 	uint64_t bucket, bucket_end;
 	uint16_t work_ring[WORK_RING];
-	struct gap top[TOP_GAPS];    /* of the running interval, longest first */
-	struct gap list[GAP_LIST];   /* ring */
-	uint64_t listed;             /* gaps ever put into it */
-	struct gap candidate;        /* longest since the generation was last read */
+	struct gap top[TOP_GAPS];  /* of the running interval, longest first */
+	struct gap list[GAP_LIST]; /* ring */
+	uint64_t listed;           /* gaps ever put into it */
+	struct gap candidate;      /* longest since the generation was last read */
 	bool candidate_pending;
-	uint64_t read_time;          /* token bucket of generation reads */
+	uint64_t read_time; /* token bucket of generation reads */
 	uint32_t generation;
-	uint64_t work;               /* since start */
+	uint64_t work; /* since start */
 
 	/* report.c: the interval that ended last, valid once `interval` says so */
 	struct gap interval_top[TOP_GAPS];
@@ -159,8 +159,8 @@ struct move {
 	unsigned int cpu;
 	uint64_t start, length; /* of the longest pause over the vCPUs */
 };
-/* The latest move; false while it is being written. */
-bool measure_last_move(struct move *move);
+/* The latest move, or the one before while it is being written. On vCPU 0. */
+struct move measure_last_move(void);
 
 /* work.c */
 void work_fill(struct vcpu *vcpu);

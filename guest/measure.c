@@ -201,11 +201,14 @@ void measure_io(struct vcpu *vcpu)
 	vcpu->work_ring[vcpu->bucket % WORK_RING] |= WORK_IO;
 }
 
-bool measure_last_move(struct move *move)
+/* vCPU 0 must not wait here: the holder may be the one that is kept from running. */
+struct move measure_last_move(void)
 {
-	if (!move_lock())
-		return false;
-	*move = last_move;
-	move_unlock();
-	return true;
+	static struct move copy;
+
+	if (move_lock()) {
+		copy = last_move;
+		move_unlock();
+	}
+	return copy;
 }

@@ -6,16 +6,16 @@
  */
 #include "guest.h"
 
-#define START_MAGIC   0x336ec578
-#define MAP_RAM       1
-#define MAX_EXTENTS   64
-#define COMMAND_LINE  1024
-#define LARGE_PAGE    0x200000ull
-#define GIB           0x40000000ull
-#define MAP_LIMIT     (1024 * GIB)
-#define ENTRY_TABLE   0x27 /* present, writable, user, accessed */
-#define ENTRY_LARGE   0xe7 /* and dirty, large */
-#define ALIGN_UP(x, a) (((x) + (a) - 1) & ~((a) - 1))
+#define START_MAGIC    0x336ec578
+#define MAP_RAM        1
+#define MAX_EXTENTS    64
+#define COMMAND_LINE   1024
+#define LARGE_PAGE     0x200000ull
+#define GIB            0x40000000ull
+#define MAP_LIMIT      (1024 * GIB)
+#define ENTRY_TABLE    0x27 /* present, writable, user, accessed */
+#define ENTRY_LARGE    0xe7 /* and dirty, large */
+#define ALIGN_UP(x, a) (((x) + (a)-1) & ~((a)-1))
 
 /* Xen's public/arch-x86/hvm/start_info.h */
 struct start_info {

@@ -5,19 +5,19 @@
  */
 #include "guest.h"
 
-#define POLL_US       10000
-#define BUTTON_EVERY  10 /* polls */
-#define CLOSE_US      100000 /* how long the other vCPUs may take to close an interval */
-#define BUTTON_PORT   0x603
-#define BUTTON        0x01
-#define READ_AT_ONCE  16
-#define RING_LINE     64
+#define POLL_US      10000
+#define BUTTON_EVERY 10     /* polls */
+#define CLOSE_US     100000 /* how long the other vCPUs may take to close an interval */
+#define BUTTON_PORT  0x603
+#define BUTTON       0x01
+#define READ_AT_ONCE 16
+#define RING_LINE    64
 
 static uint64_t next_poll, next_report, interval_began, closing_since;
 static bool closing;
 static unsigned int polls;
 static uint32_t move_printed;
-static uint64_t check_printed, check_wrong, check_words;
+static uint64_t check_printed, check_wrong;
 static uint64_t argument; /* digits in front of a command */
 static uint16_t ring_copy[MAX_CPUS][WORK_RING];
 
@@ -28,13 +28,10 @@ static bool passed(uint64_t now, uint64_t at, uint64_t limit)
 
 void report_start(void)
 {
-	struct move move;
-
 	interval_began = tsc_read();
 	next_poll = interval_began;
 	next_report = interval_began + us_to_tsc(guest.config.interval_ms * 1000);
-	if (measure_last_move(&move))
-		move_printed = move.generation;
+	move_printed = measure_last_move().generation;
 }
 
 void report_interval(struct vcpu *vcpu)
@@ -63,7 +60,7 @@ static uint64_t wrong_words(void)
 static void interval_print(uint64_t now)
 {
 	uint64_t longest = 0, work = 0, checked = 0, sweeps = UINT64_MAX;
-	struct move move = {0};
+	struct move move = measure_last_move();
 
 	for (unsigned int i = 0; i < guest.cpus; i++) {
 		struct vcpu *vcpu = &guest.vcpus[i];
@@ -77,7 +74,6 @@ static void interval_print(uint64_t now)
 		if (load(&vcpu->sweep) - 1 < sweeps)
 			sweeps = vcpu->sweep - 1;
 	}
-	measure_last_move(&move);
 	line_begin("");
 	line_number("interval", guest.interval);
 	line_number("sweeps", sweeps);
@@ -118,9 +114,9 @@ static void interval_poll(uint64_t now)
 
 static void move_poll(void)
 {
-	struct move move;
+	struct move move = measure_last_move();
 
-	if (!guest.move_device || !measure_last_move(&move) || move.generation == move_printed)
+	if (move.generation == move_printed)
 		return;
 	move_printed = move.generation;
 	line_begin("move");
@@ -171,7 +167,6 @@ static void check_poll(void)
 		}
 	}
 	check_printed = guest.check_request;
-	check_words = words;
 	wrong = wrong_words();
 	line_begin("check");
 	line_number("wrong", wrong);
@@ -201,24 +196,26 @@ static void count_print(const char *kind, uint64_t count)
 	line_end();
 }
 
+/* All lists are copied before the first line is sent: sending takes long, and they go on. */
 static void gaps_print(uint64_t wanted)
 {
-	static struct gap list[GAP_LIST];
+	static struct gap copy[MAX_CPUS][GAP_LIST];
+	static uint64_t listed[MAX_CPUS];
 	uint64_t count = 0;
 
 	if (!wanted || wanted > GAP_LIST)
 		wanted = GAP_LIST;
 	for (unsigned int i = 0; i < guest.cpus; i++) {
-		struct vcpu *vcpu = &guest.vcpus[i];
-		uint64_t listed, first;
-
 		do {
-			listed = load(&vcpu->listed);
-			memcpy(list, vcpu->list, sizeof(list));
-		} while (load(&vcpu->listed) != listed);
-		first = listed > wanted ? listed - wanted : 0;
-		for (; first < listed; first++, count++)
-			gap_print("gap", i, &list[first % GAP_LIST]);
+			listed[i] = load(&guest.vcpus[i].listed);
+			memcpy(copy[i], guest.vcpus[i].list, sizeof(copy[i]));
+		} while (load(&guest.vcpus[i].listed) != listed[i]);
+	}
+	for (unsigned int i = 0; i < guest.cpus; i++) {
+		uint64_t at = listed[i] > wanted ? listed[i] - wanted : 0;
+
+		for (; at < listed[i]; at++, count++)
+			gap_print("gap", i, &copy[i][at % GAP_LIST]);
 	}
 	count_print("gaps", count);
 }

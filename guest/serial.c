@@ -2,14 +2,14 @@
 /* 16550 at 0x3f8, polled. A line is put together in memory and sent in one go under the lock. */
 #include "guest.h"
 
-#define PORT           0x3f8
-#define LSR            (PORT + 5)
-#define LSR_DATA       0x01
-#define LSR_EMPTY      0x20
-#define FIFO           16
-#define SEND_LIMIT     (1ull << 31) /* TSC: a second or so, then the rest of the line is given up */
-#define NOBODY         0xffffffffu
-#define LINE           512
+#define PORT       0x3f8
+#define LSR        (PORT + 5)
+#define LSR_DATA   0x01
+#define LSR_EMPTY  0x20
+#define FIFO       16
+#define SEND_LIMIT (1ull << 31) /* TSC: a second or so, then the rest of the line is given up */
+#define NOBODY     0xffffffffu
+#define LINE       512
 
 static uint32_t owner = NOBODY; /* vCPU that holds the lock */
 static char line[LINE];

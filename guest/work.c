@@ -79,8 +79,8 @@ static void page_repair(struct vcpu *vcpu, uint64_t *page, uint64_t base, uint64
 			continue;
 		entry = __atomic_fetch_add(&wrong_logged, 1, __ATOMIC_RELAXED);
 		if (entry < WRONG_LOG) {
-			wrong_log[entry] = (struct wrong_word){
-				(uint64_t)&page[i], expected - moved, page[i] - moved};
+			wrong_log[entry] = (struct wrong_word){(uint64_t)&page[i], expected - moved,
+							       page[i] - moved};
 			store(&wrong_ready[entry], true);
 		}
 		page[i] = expected;

@@ -17,7 +17,8 @@ static void usage(FILE *stream)
 	fputs("Usage: godwit COMMAND [--option value]...\n\n", stream);
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		fprintf(stream, "  %-10s %s\n", commands[i].name, commands[i].summary);
-	fputs("\n\"godwit COMMAND --help\" says more; \"godwit --version\" prints the version.\n", stream);
+	fputs("\n\"godwit COMMAND --help\" says more; \"godwit --version\" prints the version.\n",
+	      stream);
 }
 
 int main(int argc, char **argv)

@@ -31,19 +31,22 @@ static const char help[] =
 	"  hot=SIZE      memory rewritten in a loop, over all vCPUs (stress 16M)\n"
 	"  fill=SIZE     memory written once, then read back and checked slowly (16M)\n"
 	"  pace=USECS    pause between two sweeps (0)\n"
-	"  check=USECS   one filled page a vCPU is checked per so much time (stress 50, idle 1000;\n"
+	"  check=USECS   one filled page a vCPU is checked per so much time (stress 50, idle "
+	"1000;\n"
 	"                0: never)\n"
 	"  interval=MS   time between two report lines (1000)\n"
 	"  cpus=N        vCPUs to run on, 1 to 64 (1)\n"
 	"  seed=N        the words' values follow from it (1)\n"
 	"  top=1         takes memory from the highest address down, not from the lowest up (0)\n"
-	"  damage=N      flips a bit in N words after the fill: N wrong words must be reported (0)\n"
+	"  damage=N      flips a bit in N words after the fill: N wrong words must be reported "
+	"(0)\n"
 	"Sizes take K, M, G, T.\n"
 	"\n"
 	"Lines on the serial port, name=value, further names may follow:\n"
 	"  godwit-guest boot version= mode= tsc-khz= tsc-from= memory-mb= free-mb= cpus=\n"
 	"  godwit-guest ready cpus= hot= fill= fill-us= boot-us= tsc=\n"
-	"  godwit-guest interval= sweeps= longest-us= move-us= moves= wrong= checked-mb= work= ms=\n"
+	"  godwit-guest interval= sweeps= longest-us= move-us= moves= wrong= checked-mb= work= "
+	"ms=\n"
 	"  godwit-guest move moves= pause-us= cpu= start= length=\n"
 	"  godwit-guest wrong address= expected= found=\n"
 	"  godwit-guest error|warning TEXT\n"
@@ -62,7 +65,8 @@ static int guest_write(const char *path, struct error **err)
 	cleanup_close int fd = -1;
 
 	if (!length)
-		return error_set(err, -ENOTSUP, "this build has no built-in guest (x86-64 has one)");
+		return error_set(err, -ENOTSUP,
+				 "this build has no built-in guest (x86-64 has one)");
 	if (!strcmp(path, "-"))
 		return io_write_full(STDOUT_FILENO, guest_elf_start, length, IO_NO_DEADLINE, err);
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
