@@ -8,7 +8,7 @@ RECOVERED = 0.9     # of the speed before
 
 
 class ClockMap:
-    """TSC to time of day (ns) and back, by two pairs read on this host, or one and a rate."""
+    """Time of day (ns) to TSC, by two pairs read on this host, or one and a rate."""
 
     def __init__(self, first, last=None, khz=None):
         self.tsc, self.realtime = first['tsc'], first['realtime_ns']
@@ -20,14 +20,8 @@ class ClockMap:
         else:
             raise ValueError('a second pair of clocks, or the rate, is needed')
 
-    def realtime_ns(self, tsc):
-        return self.realtime + (tsc - self.tsc) * self.ns_per_tick
-
     def tsc_at(self, realtime_ns):
         return round(self.tsc + (realtime_ns - self.realtime) / self.ns_per_tick)
-
-    def ms(self, ticks):
-        return ticks * self.ns_per_tick / 1e6
 
 
 def overlap(gap, start, end):
