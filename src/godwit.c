@@ -9,6 +9,10 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *summary;
 } commands[] = {
+	{"migrate", cmd_migrate, "move a running guest to another process or host"},
+	{"status", cmd_status, "say how a guest and its migration are doing"},
+	{"qmp", cmd_qmp, "send one command to a control socket"},
+	{"demo", cmd_demo, "run a guest, move it there and back, prove that nothing was lost"},
 	{"guest", cmd_guest, "write the built-in guest as an ELF file"},
 };
 

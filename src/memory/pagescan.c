@@ -29,7 +29,7 @@ static bool head_is_zero(const uint8_t *at)
 #include <immintrin.h>
 
 /* SSE2 is part of the architecture. */
-static bool is_zero_128(const uint8_t *at)
+static bool is_zero_any(const uint8_t *at)
 {
 	for (unsigned int i = 0; i < RAM_PAGE_SIZE; i += 128) {
 		const __m128i *v = (const __m128i *)(at + i);
@@ -43,7 +43,7 @@ static bool is_zero_128(const uint8_t *at)
 	return true;
 }
 
-__attribute__((target("avx2"))) static bool is_zero_256(const uint8_t *at)
+__attribute__((target("avx2"))) static bool is_zero_avx2(const uint8_t *at)
 {
 	for (unsigned int i = 0; i < RAM_PAGE_SIZE; i += 256) {
 		const __m256i *v = (const __m256i *)(at + i);
@@ -57,28 +57,35 @@ __attribute__((target("avx2"))) static bool is_zero_256(const uint8_t *at)
 	return true;
 }
 
-static bool (*is_zero)(const uint8_t *at) = is_zero_128;
+static bool (*is_zero)(const uint8_t *at) = is_zero_any;
 
 /* Before main(), so that there is no first call for threads to race on. */
 __attribute__((constructor)) static void pagescan_init(void)
 {
 	__builtin_cpu_init();
 	if (__builtin_cpu_supports("avx2"))
-		is_zero = is_zero_256;
+		is_zero = is_zero_avx2;
 }
 #else
-static bool is_zero(const uint8_t *at)
+static bool is_zero_any(const uint8_t *at)
 {
 	for (unsigned int i = 0; i < RAM_PAGE_SIZE; i += HEAD_BYTES)
 		if (!head_is_zero(at + i))
 			return false;
 	return true;
 }
+
+#define is_zero is_zero_any
 #endif
 
 bool page_is_zero(const void *page)
 {
 	return head_is_zero(page) && is_zero(page);
+}
+
+bool page_is_zero_portable(const void *page)
+{
+	return head_is_zero(page) && is_zero_any(page);
 }
 
 /* crc32c() takes 4 KiB blocks in three streams itself. */

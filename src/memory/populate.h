@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Populating guest RAM in ranges, ahead of use, on worker threads (MADV_POPULATE_WRITE in steps of
- * at most 64 MiB, since the memory-map lock is held for a whole step; huge pages first).
+ * at most 64 MiB, since the memory-map lock is held for a whole step; steps end on 2 MiB
+ * boundaries, so that huge pages come whole).
  */
 #pragma once
 

@@ -34,8 +34,7 @@ struct ram_region {
 	int fd;             /* -1 for private memory */
 	uint64_t fd_offset;
 	uint8_t *hva;
-	uint64_t host_page; /* granule of discard and population: 2 MiB where huge pages may back it
-			     */
+	uint64_t host_page; /* granule of discard and population: 2 MiB if huge pages may back it */
 	_Atomic(uint64_t) *written; /* pages written by the monitor, one bit each; always present */
 };
 
@@ -59,7 +58,9 @@ int ram_backing_parse(const char *text, enum ram_backing *backing, struct error 
 
 /*
  * Reserves `size` bytes of guest RAM (at least 2 MiB, a multiple of 2 MiB), 2 MiB-aligned, with
- * MADV_DONTFORK, and MADV_HUGEPAGE for private memory; nothing is populated. Errors name the size
+ * MADV_DONTFORK, and MADV_HUGEPAGE for private memory, and for shared memory where the host's
+ * shmem_enabled lets it have huge pages; nothing is populated. More than the host has is refused.
+ * The files of shared and hugetlb memory are sealed at their size. Errors name the size
  * and what to do (hugetlb shortage: how many pages are free, which file sets it).
  */
 int ram_create(struct ram **ram, uint64_t size, enum ram_backing backing, struct error **err);

@@ -11,9 +11,11 @@ static void test_zero(void **state)
 	_Alignas(4096) static uint8_t page[4096];
 
 	assert_true(page_is_zero(page));
+	assert_true(page_is_zero_portable(page));
 	for (size_t bit = 0; bit < sizeof(page) * 8; bit++) {
 		page[bit / 8] = (uint8_t)(1u << bit % 8);
 		assert_false(page_is_zero(page));
+		assert_false(page_is_zero_portable(page));
 		page[bit / 8] = 0;
 	}
 	assert_true(page_is_zero(page));

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands that change the run state; those that wait for vCPUs do so on a worker. */
+#include "control/internal.h"
+
+static void run_stop(struct request *request)
+{
+	request_work(request, machine_stop);
+}
+
+static void run_cont(struct request *request)
+{
+	request_work(request, machine_cont);
+}
+
+static void run_reset(struct request *request)
+{
+	request_work(request, machine_reset);
+}
+
+static void run_powerdown(struct request *request)
+{
+	cleanup_error struct error *error = NULL;
+
+	if (machine_powerdown(request->server->machine, &error))
+		request_fail(request, &error);
+	else
+		request_return(request, NULL);
+}
+
+static void run_quit(struct request *request)
+{
+	machine_quit(request->server->machine, "host-qmp-quit");
+	request_return(request, NULL);
+}
+
+const struct command commands_machine[] = {
+	{"stop", NULL, NULL, run_stop},
+	{"cont", NULL, NULL, run_cont},
+	{"system_reset", NULL, NULL, run_reset},
+	{"system_powerdown", NULL, NULL, run_powerdown},
+	{"quit", NULL, NULL, run_quit, .oob = true},
+	{NULL},
+};
