@@ -65,6 +65,8 @@ def contenders(chosen, elf):
     found = {}
     if 'godwit' not in chosen.without:
         found['Godwit'] = vmm.Godwit(chosen.godwit)
+    if chosen.backings:
+        return found
     qemu = vmm.find_qemu()
     if 'qemu' not in chosen.without and qemu:
         found[cases.QEMU] = vmm.Qemu(qemu, elf)
@@ -200,7 +202,8 @@ def finish(chosen, bench, found, about, name):
         lines += ['', *(f'Failed: {line}' for line in failure_lines(bench))]
         write_document(chosen.document, name, lines)
     missed = [row for _, part in found for row in part if row.verdict not in ('', 'ok')]
-    own_failures = [failure for failure in bench.failures if failure['label'] == 'Godwit']
+    own_failures = [failure for failure in bench.failures
+                    if failure['label'] == 'Godwit' or chosen.backings]
     if missed or own_failures:
         say(f'{len(missed)} limits missed or not measured, {len(own_failures)} runs failed')
     return 1 if chosen.check and (missed or own_failures) else 0
@@ -218,17 +221,19 @@ def main():
             say('no right to raise the benchmark\'s own priority: waiting for a CPU shows in the '
                 'answer times')
         bench = Bench(folder, barecopy)
+        monitors = contenders(chosen, elf)
+        about = host_lines(chosen, monitors)
         try:
             if chosen.backings:
-                return backings.measure(bench, chosen, wanted, say)
-            monitors = contenders(chosen, elf)
-            about = host_lines(chosen, monitors)
-            for case in wanted:
-                say(case.title)
-                measure_case(bench, chosen, case, monitors)
+                found = backings.measure(bench, chosen, wanted, say)
+            else:
+                for case in wanted:
+                    say(case.title)
+                    measure_case(bench, chosen, case, monitors)
+                found = tables(bench, chosen, wanted)
         finally:
             bench.clocks.close()
-    return finish(chosen, bench, tables(bench, chosen, wanted), about, 'migrate')
+    return finish(chosen, bench, found, about, 'backings' if chosen.backings else 'migrate')
 
 
 if __name__ == '__main__':

@@ -29,7 +29,8 @@ class Row:
         metric = self.ask.metric
         sign = '≥' if self.ask.least is not None else '<' if self.ask.strict else '≤'
         return (metric.title + (f', {metric.unit}' if metric.unit else ''),
-                text(self.own, metric), self.ask.peer or '', text(self.other, metric),
+                text(self.own, metric), self.ask.peer or '',
+                text(self.other, metric) if self.ask.peer else '',
                 '' if self.ratio is None else f'{self.ratio:.3f}',
                 '' if self.limit is None else f'{sign} {self.limit:.{max(metric.digits, 1)}f}',
                 self.verdict)
