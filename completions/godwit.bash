@@ -9,10 +9,10 @@ _godwit_options() {
 			--serial --name --uuid --control --paused --no-reboot --no-shutdown \
 			--owner-record --insecure --allow-exec --help
 		;;
-	migrate) echo --check --downtime-limit --max-bandwidth --insecure --json --quiet --help ;;
+	migrate) echo --check --downtime-limit --max-bandwidth --insecure --timeout --detach --json --help ;;
 	status) echo --json --help ;;
-	qmp) echo --help ;;
-	demo) echo --memory --hot --fill --cpus --rounds --help ;;
+	qmp) echo --timeout --help ;;
+	demo) echo --memory --hot --fill --cpus --rounds --memory-backing --guest --keep --json --help ;;
 	guest) echo --write --help ;;
 	bench) echo --runs --case --cpus --backings --without --json --output --document --check --help ;;
 	*) echo --help --version ;;

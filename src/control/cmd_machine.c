@@ -2,19 +2,34 @@
 /* Commands that change the run state; those that wait for vCPUs do so on a worker. */
 #include "control/internal.h"
 
+static int stop_job(struct request *request, struct error **err)
+{
+	return machine_stop(request->server->machine, err);
+}
+
 static void run_stop(struct request *request)
 {
-	request_work(request, machine_stop);
+	request_work(request, stop_job, NULL);
+}
+
+static int cont_job(struct request *request, struct error **err)
+{
+	return machine_cont(request->server->machine, err);
 }
 
 static void run_cont(struct request *request)
 {
-	request_work(request, machine_cont);
+	request_work(request, cont_job, NULL);
+}
+
+static int reset_job(struct request *request, struct error **err)
+{
+	return machine_reset(request->server->machine, err);
 }
 
 static void run_reset(struct request *request)
 {
-	request_work(request, machine_reset);
+	request_work(request, reset_job, NULL);
 }
 
 static void run_powerdown(struct request *request)

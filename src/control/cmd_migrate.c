@@ -4,14 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "control/migrate_uri.h"
 #include "control/internal.h"
 #include "control/parameters.h"
 #include "control/query_migrate.h"
 
 #define CHECK_INTERVAL_MS 20
+#define START_US          3000000 /* for the one before to be tidied up */
 
 static SCHEMA_OBJECT_TYPE(migrate_arg, "q_obj_migrate-arg", SCHEMA_OPTIONAL("uri", schema_str),
 			  SCHEMA_OPTIONAL("channels", schema_channel_list),
@@ -49,36 +51,67 @@ static int inherited_fd(const char *number, struct error **err)
 	return copy >= 0 ? copy : error_set_errno(err, -errno, "cannot use descriptor %s", number);
 }
 
-static int migrate_request(struct request *request, struct migration_request *migration, char **uri,
-			   struct error **err)
+/* Finds out where to, while the names of descriptors can be looked up. */
+static int migrate_target(struct request *request, struct error **err)
+{
+	int result = migrate_uri_parse(request->arguments, request->name, &request->uri, err);
+	const char *name = result ? NULL : request->uri + 3;
+
+	if (result || strncmp(request->uri, "fd:", 3))
+		return result;
+	request->fd = isdigit((unsigned char)*name) ? inherited_fd(name, err)
+						    : fds_take(request->server, name);
+	if (request->fd == -ENOENT)
+		return error_set(err, -ENOENT, "File descriptor named '%.100s' not found", name);
+	return request->fd < 0 ? request->fd : 0;
+}
+
+static struct migration_request migrate_how(const struct request *request)
 {
 	const struct machine_config *config = machine_get_config(request->server->machine);
-	int result = migrate_uri_parse(request->arguments, request->name, uri, err);
 
-	if (result)
-		return result;
-	*migration = (struct migration_request){
-		.uri = *uri,
-		.fd = -1,
+	return (struct migration_request){
+		.uri = request->uri,
+		.fd = request->fd >= 0 ? fcntl(request->fd, F_DUPFD_CLOEXEC, 3) : -1,
 		.check_only = json_is_true(json_object_get(request->arguments, "check")),
 		.insecure = config->insecure ||
 			    json_is_true(json_object_get(request->arguments, "insecure")),
 		.allow_exec = config->allow_exec,
 	};
-	if (strncmp(*uri, "fd:", 3))
-		return 0;
-	migration->fd = isdigit((unsigned char)(*uri)[3]) ? inherited_fd(*uri + 3, err)
-							  : fds_take(request->server, *uri + 3);
-	if (migration->fd == -ENOENT)
-		return error_set(err, -ENOENT, "File descriptor named '%.100s' not found",
-				 *uri + 3);
-	return migration->fd < 0 ? migration->fd : 0;
+}
+
+static bool migration_ended(enum migration_status status)
+{
+	return status == MIGRATION_NONE || status == MIGRATION_COMPLETED ||
+	       status == MIGRATION_FAILED || status == MIGRATION_CANCELLED;
+}
+
+/* The engine tidies up after it has told of a migration's end: until then the next one waits. */
+static int migrate_start_engine(struct request *request, struct error **err)
+{
+	struct migration *migration = machine_migration(request->server->machine);
+	uint64_t deadline = clock_us() + START_US;
+
+	for (;;) {
+		struct migration_request how = migrate_how(request);
+		struct migration_info info;
+		int result = migration_start(migration, &how, err);
+
+		if (result != -EBUSY || clock_us() > deadline)
+			return result;
+		migration_query(migration, &info);
+		if (!migration_ended(info.status))
+			return result;
+		error_free(err);
+		usleep(1000);
+	}
 }
 
 /* Inline settings hold from here on; they are taken back when the move cannot start. */
-static int migrate_start(struct migration *migration, json_t *arguments,
-			 const struct migration_request *how, struct error **err)
+static int migrate_job(struct request *request, struct error **err)
 {
+	struct migration *migration = machine_migration(request->server->machine);
+	json_t *arguments = request->arguments;
 	struct migration_parameters parameters;
 	struct migration_capabilities capabilities;
 	int result;
@@ -86,16 +119,11 @@ static int migrate_start(struct migration *migration, json_t *arguments,
 	migration_get_parameters(migration, &parameters);
 	migration_get_capabilities(migration, &capabilities);
 	result = parameters_apply(migration, json_object_get(arguments, "parameters"), err);
-	if (!result)
-		result = capabilities_apply(migration, json_object_get(arguments, "capabilities"),
-					    err);
-	if (result) {
-		migration_set_parameters(migration, &parameters, NULL);
-		if (how->fd >= 0)
-			close(how->fd);
+	if (result)
 		return result;
-	}
-	result = migration_start(migration, how, err);
+	result = capabilities_apply(migration, json_object_get(arguments, "capabilities"), err);
+	if (!result)
+		result = migrate_start_engine(request, err);
 	if (result) {
 		migration_set_parameters(migration, &parameters, NULL);
 		migration_set_capabilities(migration, &capabilities, NULL);
@@ -111,18 +139,18 @@ static void check_timer_fired(uv_timer_t *timer)
 /* Answers a pre-check when the engine is through with it. */
 void migrate_check_poll(struct control_server *server)
 {
-	struct migration *migration;
 	struct request *request = server->check;
 	struct migration_info info;
 
 	if (!request)
 		return;
-	migration = machine_migration(server->machine);
-	if (migration_active(migration))
+	migration_query(machine_migration(server->machine), &info);
+	if (!migration_ended(info.status))
 		return;
 	server->check = NULL;
+	server->starting = false;
 	uv_timer_stop(&server->check_timer);
-	migration_query(migration, &info);
+	info.error[sizeof(info.error) - 1] = '\0';
 	if (info.status == MIGRATION_COMPLETED)
 		request_return(request, json_pack("{s:b}", "accepted", 1));
 	else
@@ -130,67 +158,77 @@ void migrate_check_poll(struct control_server *server)
 			       *info.error ? info.error : "the check was cancelled");
 }
 
+static void migrate_started(struct request *request)
+{
+	struct control_server *server = request->server;
+
+	if (!request->error && !server->closing &&
+	    json_is_true(json_object_get(request->arguments, "check"))) {
+		server->check = request;
+		uv_timer_start(&server->check_timer, check_timer_fired, CHECK_INTERVAL_MS,
+			       CHECK_INTERVAL_MS);
+		return;
+	}
+	server->starting = false;
+	if (request->error)
+		request_fail(request, &request->error);
+	else
+		request_return(request, NULL);
+}
+
 static void run_migrate(struct request *request)
 {
 	struct control_server *server = request->server;
-	struct migration *migration = machine_migration(server->machine);
-	struct migration_request how;
-	cleanup_free char *uri = NULL;
 	cleanup_error struct error *error = NULL;
 
-	if (migration_active(migration) || server->check) {
+	if (migration_active(machine_migration(server->machine)) || server->starting) {
 		request_refuse(request, "GenericError", "There's a migration process in progress");
 		return;
 	}
-	if (migrate_request(request, &how, &uri, &error) ||
-	    migrate_start(migration, request->arguments, &how, &error)) {
+	if (migrate_target(request, &error)) {
 		request_fail(request, &error);
 		return;
 	}
-	if (!how.check_only) {
-		request_return(request, NULL);
-		return;
-	}
-	server->check = request;
-	uv_timer_start(&server->check_timer, check_timer_fired, CHECK_INTERVAL_MS,
-		       CHECK_INTERVAL_MS);
+	server->starting = true;
+	request_work(request, migrate_job, migrate_started);
+}
+
+static int incoming_job(struct request *request, struct error **err)
+{
+	struct migration_request how = migrate_how(request);
+
+	return migration_incoming(machine_migration(request->server->machine), &how, err);
 }
 
 static void run_incoming(struct request *request)
 {
 	struct machine *machine = request->server->machine;
-	struct migration *migration = machine_migration(machine);
 	const struct machine_config *config = machine_get_config(machine);
 	struct machine_status status;
-	struct migration_request how;
-	cleanup_free char *uri = NULL;
 	cleanup_error struct error *error = NULL;
 
 	machine_query(machine, &status);
-	if (!config->incoming) {
+	if (!config->incoming)
 		request_refuse(request, "GenericError",
 			       "'--incoming' was not specified on the command line");
-		return;
-	}
-	if (status.state != MACHINE_INMIGRATE || migration_active(migration) ||
-	    strcmp(config->incoming, "defer")) {
+	else if (status.state != MACHINE_INMIGRATE || strcmp(config->incoming, "defer") ||
+		 migration_active(machine_migration(machine)))
 		request_refuse(request, "GenericError",
 			       "The incoming migration has already been started");
-		return;
-	}
-	if (migrate_request(request, &how, &uri, &error) ||
-	    migration_incoming(migration, &how, &error))
+	else if (migrate_target(request, &error))
 		request_fail(request, &error);
 	else
-		request_return(request, NULL);
+		request_work(request, incoming_job, NULL);
 }
 
 static void run_cancel(struct request *request)
 {
 	struct migration *migration = machine_migration(request->server->machine);
+	struct migration_info info;
 
 	/* As in QEMU, nothing to cancel is no error. */
-	if (migration_active(migration) && migration_cancel(migration))
+	migration_query(migration, &info);
+	if (!migration_ended(info.status) && migration_cancel(migration))
 		request_refuse(request, "GenericError",
 			       "The migration is past the point where it can be cancelled");
 	else

@@ -39,8 +39,11 @@ struct request {
 	json_t *id;              /* from `input`, or NULL */
 	bool oob;
 	uv_work_t work;
-	int (*job)(struct machine *machine, struct error **err);
+	int (*job)(struct request *request, struct error **err);
+	void (*done)(struct request *request);
 	struct error *error;
+	char *uri; /* of a migration; owned */
+	int fd;    /* for "fd:"; owned, -1: none */
 };
 
 /* Groups of rows, each ending with a NULL name; command_next() walks them all, from NULL. */
@@ -60,8 +63,12 @@ void request_refuse(struct request *request, const char *class, const char *form
 	__attribute__((format(printf, 3, 4)));
 /* With *err, which is freed, as GenericError. */
 void request_fail(struct request *request, struct error **err);
-/* Runs job on a worker thread and answers with its result. */
-void request_work(struct request *request, int (*job)(struct machine *machine, struct error **err));
+/*
+ * Runs job on a worker thread, where it may wait, and answers with its error, if there is one; else
+ * with the empty object, or through done(). The job may use all of the request but its session.
+ */
+void request_work(struct request *request, int (*job)(struct request *request, struct error **err),
+		  void (*done)(struct request *request));
 
 /* Any text as a JSON string, also when it is no valid UTF-8. */
 json_t *json_text(const char *text);

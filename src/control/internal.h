@@ -49,6 +49,7 @@ struct control_server {
 	unsigned int fd_count;
 	int spare_fd; /* given up for a moment to turn a client away when descriptors run out */
 
+	bool starting;         /* a migration is being started, or checked */
 	struct request *check; /* a pre-check whose end is awaited */
 	uv_timer_t check_timer;
 

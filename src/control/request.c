@@ -63,6 +63,7 @@ static struct request *request_new(struct session *session)
 		return NULL;
 	request->server = session->server;
 	request->session = session;
+	request->fd = -1;
 	return request;
 }
 
@@ -70,6 +71,9 @@ void request_free(struct request *request)
 {
 	json_decref(request->input);
 	error_free(&request->error);
+	free(request->uri);
+	if (request->fd >= 0)
+		close(request->fd);
 	free(request);
 }
 
@@ -181,15 +185,18 @@ void request_refuse(struct request *request, const char *class, const char *form
 
 void request_fail(struct request *request, struct error **err)
 {
-	request_error(request, "GenericError", error_text(*err));
-	error_free(err);
+	struct error *error = *err;
+
+	*err = NULL; /* it may be the request's own, which goes with it */
+	request_error(request, "GenericError", error_text(error));
+	error_free(&error);
 }
 
 static void request_job(uv_work_t *work)
 {
 	struct request *request = work->data;
 
-	if (request->job(request->server->machine, &request->error) && !request->error)
+	if (request->job(request, &request->error) && !request->error)
 		error_set(&request->error, -EIO, "the command failed");
 }
 
@@ -198,22 +205,23 @@ static void request_job_done(uv_work_t *work, int status)
 	struct request *request = work->data;
 
 	request->server->busy--;
-	if (request->error)
-		request_error(request, "GenericError", error_text(request->error));
-	else if (status)
-		request_refuse(request, "GenericError", "the command was abandoned");
+	if (request->done)
+		request->done(request);
+	else if (request->error)
+		request_fail(request, &request->error);
 	else
 		request_return(request, NULL);
 }
 
-void request_work(struct request *request, int (*job)(struct machine *machine, struct error **err))
+void request_work(struct request *request, int (*job)(struct request *request, struct error **err),
+		  void (*done)(struct request *request))
 {
 	request->job = job;
+	request->done = done;
 	request->work.data = request;
-	if (uv_queue_work(request->server->loop, &request->work, request_job, request_job_done))
-		request_refuse(request, "GenericError", "no worker thread can be had");
-	else
-		request->server->busy++;
+	request->server->busy++;
+	/* It fails for want of a job only. */
+	uv_queue_work(request->server->loop, &request->work, request_job, request_job_done);
 }
 
 void request_run(struct request *request)
@@ -224,7 +232,7 @@ void request_run(struct request *request)
 	cleanup_error struct error *error = NULL;
 
 	if (request->error) {
-		request_error(request, "GenericError", error_text(request->error));
+		request_fail(request, &request->error);
 		return;
 	}
 	if (!session->negotiated && strcmp(request->name, "qmp_capabilities")) {

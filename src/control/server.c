@@ -75,7 +75,7 @@ static void server_woken(uv_async_t *wake)
 void control_machine_event(void *opaque, const struct machine_event *event)
 {
 	struct control_server *server = opaque;
-	struct queued_event *queued = calloc(1, sizeof(*queued));
+	struct queued_event *queued = server ? calloc(1, sizeof(*queued)) : NULL;
 
 	if (!queued)
 		return;

@@ -21,7 +21,7 @@ struct migration {
 	struct migration_parameters parameters;
 	struct migration_capabilities capabilities;
 	unsigned int delay_us;
-	bool cancel, active;
+	bool cancel, active, busy;
 	pthread_t thread;
 	bool thread_made;
 };
@@ -176,7 +176,7 @@ static void fake_status(struct migration *m, enum migration_status status)
 	m->info.status = status;
 	m->info.last_progress_us = clock_us();
 	m->info.total_time_us = clock_us() - m->info.start_us;
-	m->active = status == MIGRATION_SETUP || status == MIGRATION_ACTIVE;
+	m->active = m->delay_us && (status == MIGRATION_SETUP || status == MIGRATION_ACTIVE);
 	if (status == MIGRATION_COMPLETED && m->delay_us) {
 		m->machine->status.state = MACHINE_POSTMIGRATE;
 		m->machine->status.running = false;
@@ -212,6 +212,8 @@ static void *fake_move(void *opaque)
 	fake_status(m, m->cancel        ? MIGRATION_CANCELLED
 		       : *m->info.error ? MIGRATION_FAILED
 					: MIGRATION_COMPLETED);
+	usleep(20000); /* tidies up */
+	m->busy = false;
 	return NULL;
 }
 
@@ -224,8 +226,14 @@ int migration_start(struct migration *m, const struct migration_request *request
 		return error_set(err, -EINVAL, "tcp:bad: no port (write tcp:HOST:PORT)");
 	if (!strncmp(request->uri, "exec:", 5) && !request->allow_exec)
 		return error_set(err, -EPERM, "exec: needs --allow-exec");
+	if (m->busy) {
+		if (request->fd >= 0)
+			close(request->fd);
+		return error_set(err, -EBUSY, "a migration is under way already");
+	}
 	if (m->thread_made)
 		pthread_join(m->thread, NULL);
+	m->busy = true;
 	m->cancel = false;
 	m->delay_us = request->check_only ? 0 : 300000;
 	memset(&m->info, 0, sizeof(m->info));
