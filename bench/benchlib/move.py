@@ -24,8 +24,9 @@ def set_up(vmm, machine):
 def boot(vmm, case, folder):
     machine = vmm.start(folder, 'source', case)
     try:
+        port = machine.serial   # before the first line comes
         machine.qmp.command('cont')
-        machine.serial.wait('ready', timeout=60)
+        port.wait('ready', timeout=60)
     except BaseException:
         machine.end()
         raise

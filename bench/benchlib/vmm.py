@@ -95,16 +95,22 @@ class Machine:
 
     def __init__(self, folder, name, command):
         self.path = os.path.join(folder, name)
-        self.qmp = self.serial = None
+        self.qmp = self._serial = None
         with open(self.path + '.log', 'wb') as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, preexec_fn=before_exec)
         try:
             self.qmp = Qmp(self.path + '.qmp', self.alive)
-            self.serial = Serial(self.path + '.serial', self.alive)
         except BaseException:
             self.end()
             raise
+
+    @property
+    def serial(self):
+        """Connected when it is first wanted: a destination may open it late."""
+        if not self._serial:
+            self._serial = Serial(self.path + '.serial', self.alive)
+        return self._serial
 
     def log(self):
         with open(self.path + '.log', encoding='utf-8', errors='replace') as log:
@@ -116,7 +122,7 @@ class Machine:
                          f'{self.process.returncode}: {self.log()}')
 
     def end(self):
-        for part in (self.qmp, self.serial):
+        for part in (self.qmp, self._serial):
             if part:
                 part.close()
         if self.process.poll() is None:
