@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from benchlib import backings, cases, host, move, report, vmm  # noqa: E402
+from benchlib import backings, cases, host, measure, move, report, vmm  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -156,6 +156,16 @@ def tables(bench, chosen, wanted):
             for case in wanted]
 
 
+def account_lines(bench, case):
+    """Medians of the parts that Godwit itself gives of the pause."""
+    accounts = [run['switchover'] for run in bench.of(case, 'Godwit') if run.get('switchover')]
+    if not accounts:
+        return []
+    parts = [f'{name} {measure.spread([one.get(name) for one in accounts]).median:.0f}'
+             for name in accounts[0]]
+    return [f'Godwit\'s own account of the pause, medians in us: {", ".join(parts)}.']
+
+
 def failure_lines(bench):
     return [f'{failure["case"]}, {failure["label"]}: {failure["error"]}' for failure in bench.failures]
 
@@ -192,6 +202,7 @@ def finish(chosen, bench, found, about, name):
         for case, part in found:
             print(f'\n{case.title}')
             print('\n'.join('  ' + line for line in report.plain(part)))
+            print('\n'.join('  ' + line for line in account_lines(bench, case)))
         for line in failure_lines(bench):
             print(f'failed: {line}')
     write_files(chosen, name, rows, bench)
@@ -199,6 +210,7 @@ def finish(chosen, bench, found, about, name):
         lines = list(about)
         for case, part in found:
             lines += ['', f'### {case.title[0].upper()}{case.title[1:]}', ''] + report.markdown(part)
+            lines += [''] + account_lines(bench, case)
         lines += ['', *(f'Failed: {line}' for line in failure_lines(bench))]
         write_document(chosen.document, name, lines)
     missed = [row for _, part in found for row in part if row.verdict not in ('', 'ok')]

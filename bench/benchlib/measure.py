@@ -30,14 +30,15 @@ def overlap(gap, start, end):
 
 def find_pause(gaps, stop, resume):
     """Of each vCPU, the gap of the move: the one that shares most time with [stop, resume] (TSC of
-    the source's STOP event and of the destination's RESUME event). Empty when no gap meets it."""
+    the source's STOP event and of the destination's RESUME event), one that the guest itself knows
+    for a move first. Empty when no gap meets that time."""
+    def rank(gap):
+        return gap.kind == 'move', overlap(gap, stop, resume), gap.length
+
     found = {}
     for gap in gaps:
-        shared = overlap(gap, stop, resume)
-        if shared <= 0:
-            continue
-        best = found.get(gap.cpu)
-        if best is None or (shared, gap.length) > (overlap(best, stop, resume), best.length):
+        if overlap(gap, stop, resume) > 0 and \
+                (gap.cpu not in found or rank(gap) > rank(found[gap.cpu])):
             found[gap.cpu] = gap
     return list(found.values())
 
@@ -54,7 +55,10 @@ def speed_before(ring, until, buckets=500, skip=1):
     windows = [sum(ring.work[i:i + WINDOW]) for i in range(first, last - WINDOW + 1)]
     if not windows:
         raise ValueError('the work ring does not reach back before the move')
-    return statistics.median(windows) / WINDOW
+    speed = statistics.median(windows) / WINDOW
+    if speed <= 0:
+        raise ValueError('the guest hardly ran before the move: the host is too busy to measure on')
+    return speed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -184,7 +184,7 @@ def run(vmm, case, folder, clocks, barecopy, check=False, floor_size=None):
             khz = guestlog.number(source.serial.wait('boot')[0]['tsc-khz'])
             result['floor_ms'] = stalled / khz
         return result
-    except (QmpError, TimeoutError, ValueError, KeyError) as error:
+    except (QmpError, OSError, ValueError, KeyError) as error:
         raise Failed(f'{type(error).__name__}: {error}') from error
     finally:
         for machine in machines:

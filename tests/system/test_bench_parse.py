@@ -105,6 +105,12 @@ def test_pause_of_each_vcpu():
     assert found == [gap(100, 2), gap(100.5, 2.5, cpu=1)]
 
 
+def test_pause_that_the_guest_knows_goes_first():
+    # RESUME was stamped late, and something else kept the guest from running just after the move.
+    gaps = [gap(10, 9, kind='move'), gap(100, 1, kind='move'), gap(101.1, 4)]
+    assert measure.find_pause(gaps, round(100.5 * TICK), 104 * TICK) == [gaps[1]]
+
+
 def test_longest_gap_within():
     gaps = [gap(10, 50), gap(100, 2), gap(200, 3)]
     assert measure.longest_gap(gaps, 90 * TICK, 210 * TICK) == 3 * TICK
@@ -118,6 +124,11 @@ def test_speed_before_is_a_median_of_windows():
     assert measure.speed_before(ring(work), 300 * TICK) == 1000
     with pytest.raises(ValueError):
         measure.speed_before(ring([5, 5]), 2 * TICK)
+
+
+def test_a_guest_that_did_not_run_before_is_no_measure():
+    with pytest.raises(ValueError, match='too busy'):
+        measure.speed_before(ring([0] * 300), 300 * TICK)
 
 
 def test_speed_before_leaves_out_what_follows():
