@@ -423,7 +423,6 @@ void source_run(struct migration *m)
 
 		info->ram_total = ram ? ram->size : 0;
 	});
-	engine_set_status(m, MIGRATION_SETUP);
 	status = run(&s, &err);
 	if (status < 0 && !s.decided) {
 		prefer_reason(&s, &err);
