@@ -17,10 +17,14 @@ static int address_parse(const char *address, struct sockaddr_un *sun, struct er
 
 	if (!length)
 		return error_set(err, -EINVAL, "'%s' names no path (write unix:PATH)", address);
+	/* "tcp:..." is a mistake, not the name of a file. */
+	if (path == address && path[strcspn(path, "/:")] == ':')
+		return error_set(err, -EINVAL,
+				 "'%s' is no control address: it is written unix:PATH", address);
 	if (length >= sizeof(sun->sun_path))
 		return error_set(err, -ENAMETOOLONG,
-				 "the socket path '%s' is %zu bytes long, %zu is the most", path,
-				 length, sizeof(sun->sun_path) - 1);
+				 "the socket path '%s' is too long: %zu bytes, and 107 is the most",
+				 path, length);
 	memset(sun, 0, sizeof(*sun));
 	sun->sun_family = AF_UNIX;
 	memcpy(sun->sun_path, path, length);
@@ -55,7 +59,8 @@ static int address_clear(const struct sockaddr_un *sun, struct error **err)
 		return error_set_errno(err, -errno, "cannot make a socket");
 	if (!connect(fd, (const struct sockaddr *)sun, sizeof(*sun)) || errno != ECONNREFUSED)
 		return error_set(err, -EADDRINUSE,
-				 "another process listens on '%s': stop it or choose another path",
+				 "'%s' is in use, another process listens there: stop it or choose "
+				 "another path",
 				 sun->sun_path);
 	unlink(sun->sun_path);
 	return 0;
@@ -66,8 +71,10 @@ static int address_explain(const char *path, int code, struct error **err)
 	const char *slash = strrchr(path, '/');
 
 	if (code == -ENOENT && slash)
-		return error_set(err, code, "the folder '%.*s' does not exist: make it first",
-				 slash == path ? 1 : (int)(slash - path), path);
+		return error_set(err, code,
+				 "cannot listen on '%s': the folder '%.*s' does not exist, make it "
+				 "first",
+				 path, slash == path ? 1 : (int)(slash - path), path);
 	return error_set_errno(err, code, "cannot listen on '%s'", path);
 }
 
@@ -75,8 +82,12 @@ int address_listen(const char *address, char **path, int *out, struct error **er
 {
 	struct sockaddr_un sun;
 	cleanup_close int fd = -1;
-	int result = address_parse(address, &sun, err);
+	int result = 0;
 
+	if (strncmp(address, "unix:", 5))
+		result = error_set(err, -EINVAL, "'%s' is no address: write unix:PATH", address);
+	if (!result)
+		result = address_parse(address, &sun, err);
 	if (!result)
 		result = address_clear(&sun, err);
 	if (result)

@@ -6,9 +6,9 @@
 #include "base/error.h"
 
 /*
- * Makes a non-blocking listening socket with mode 0600. A socket file that nobody listens on is
- * replaced; -EADDRINUSE when a process does, or when something else lies there. *path (to be freed)
- * is the file.
+ * `address` must be "unix:PATH" here (-EINVAL else). Makes a non-blocking listening socket with
+ * mode 0600. A socket file that nobody listens on is replaced; -EADDRINUSE when a process does, or
+ * when something else lies there. *path (to be freed) is the file.
  */
 int address_listen(const char *address, char **path, int *fd, struct error **err);
 

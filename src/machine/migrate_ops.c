@@ -414,9 +414,8 @@ static void run(void *opaque, bool running, uint64_t *running_us)
 	movegen_arrived(&machine->movegen);
 	(void)x86_clock_start(&machine->platform, running);
 	if (running && !machine->arrive_paused) {
+		/* Not waited for: this thread would only compete with the vCPUs for a processor. */
 		machine_run_vcpus(machine);
-		(void)kvm_vcpus_wait(machine->vcpus, machine->vcpu_count,
-				     clock_us() + MACHINE_STOP_US);
 		machine_set_state(machine, MACHINE_RUNNING);
 	} else {
 		if (running)
@@ -424,9 +423,6 @@ static void run(void *opaque, bool running, uint64_t *running_us)
 		machine_set_state(machine, MACHINE_PAUSED);
 	}
 	*running_us = clock_us();
-	for (unsigned int i = 0; machine->state == MACHINE_RUNNING && i < machine->vcpu_count; i++)
-		if (machine->vcpus[i].stopped_us < *running_us)
-			*running_us = machine->vcpus[i].stopped_us;
 	pthread_mutex_unlock(&machine->lock);
 }
 

@@ -49,6 +49,8 @@ static int send_hello(struct source *s, struct error **err)
 	status = hello_decode(&hello, &in, err);
 	if (status < 0)
 		return status;
+	if (memcmp(hello.nonce, s->nonce, sizeof(s->nonce)) != 0)
+		return error_set(err, -EPROTO, "HELLO-OK belongs to another migration");
 	if (hello.version != WIRE_VERSION)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "the destination speaks stream version %u, this side %u",

@@ -2,22 +2,20 @@
 """The commands qmp, status and migrate against the control server over a fake machine."""
 import json
 import os
-import pathlib
 import pty
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from qmp import Qmp  # noqa: E402
-from test_qmp_server import BUILD, Server  # noqa: E402
+from godwit import binary
+from qmp import Qmp
+from test_qmp_server import Server
 
-GODWIT = BUILD / "godwit"
+GODWIT = binary()
 
 
 @pytest.fixture

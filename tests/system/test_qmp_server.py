@@ -9,17 +9,14 @@ import socket
 import stat
 import statistics
 import subprocess
-import sys
 import time
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from qmp import Qmp, QmpError  # noqa: E402
+import godwit
+from qmp import Qmp, QmpError
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("GODWIT_BUILD", ROOT / "build"))
-SERVER = BUILD / "tests" / "unit" / "qmp-server-under-test"
+SERVER = pathlib.Path(godwit.binary()).parent / "tests" / "unit" / "qmp-server-under-test"
 # AddressSanitizer keeps freed memory for a while.
 SANITIZED = b"__asan_init" in SERVER.read_bytes() if SERVER.exists() else False
 
@@ -591,7 +588,7 @@ def start_refused(path):
 
 def test_socket_errors(server, tmp_path):
     assert stat.S_IMODE(os.stat(server.path).st_mode) == 0o600
-    assert "another process listens on" in start_refused(server.path)
+    assert "another process listens there" in start_refused(server.path)
     assert "107 is the most" in start_refused(tmp_path / ("x" * 120))
     assert f"the folder '{tmp_path}/none' does not exist" in start_refused(tmp_path / "none" / "s")
     plain = tmp_path / "plain"
