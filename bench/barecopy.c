@@ -33,7 +33,7 @@
 #endif
 
 #define MIB           (1024ull * 1024)
-#define SOCKET_BUFFER (4 * MIB) /* as Godwit's channels have it */
+#define SOCKET_BUFFER (4 * MIB)  /* as Godwit's channels have it */
 #define STEP          (64 * MIB) /* populated in one call */
 #define HUGE_PAGE     (2 * MIB)
 #define MAX_THREADS   64
@@ -107,9 +107,9 @@ static uint8_t *memory_map(const struct options *options)
 	uint8_t *memory;
 
 	if (options->backing != BACKING_PRIVATE) {
-		fd = memfd_create("barecopy", MFD_CLOEXEC | (options->backing == BACKING_HUGETLB
-								     ? MFD_HUGETLB
-								     : 0));
+		fd = memfd_create("barecopy",
+				  MFD_CLOEXEC |
+					  (options->backing == BACKING_HUGETLB ? MFD_HUGETLB : 0));
 		if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
 			fail("cannot create the memory's file");
 		flags = MAP_SHARED;
@@ -333,9 +333,12 @@ static const char help[] =
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"bytes", required_argument, NULL, 'b'},   {"chunk", required_argument, NULL, 'c'},
-		{"threads", required_argument, NULL, 't'}, {"backing", required_argument, NULL, 'k'},
-		{"clock", no_argument, NULL, 'C'},         {"help", no_argument, NULL, 'h'},
+		{"bytes", required_argument, NULL, 'b'},
+		{"chunk", required_argument, NULL, 'c'},
+		{"threads", required_argument, NULL, 't'},
+		{"backing", required_argument, NULL, 'k'},
+		{"clock", no_argument, NULL, 'C'},
+		{"help", no_argument, NULL, 'h'},
 		{0},
 	};
 	struct options chosen = {.bytes = 800 * MIB, .chunk = MIB, .threads = 2};
@@ -353,7 +356,8 @@ int main(int argc, char **argv)
 			good &= parse_size(optarg, &chosen.chunk) && chosen.chunk > 0;
 			break;
 		case 't':
-			good &= parse_size(optarg, &threads) && threads > 0 && threads <= MAX_THREADS;
+			good &= parse_size(optarg, &threads) && threads > 0 &&
+				threads <= MAX_THREADS;
 			break;
 		case 'k':
 			good &= parse_backing(optarg, &chosen.backing);

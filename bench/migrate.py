@@ -201,8 +201,7 @@ def finish(chosen, bench, found, about, name):
         print('\n'.join(about))
         for case, part in found:
             print(f'\n{case.title}')
-            print('\n'.join('  ' + line for line in report.plain(part)))
-            print('\n'.join('  ' + line for line in account_lines(bench, case)))
+            print('\n'.join('  ' + line for line in report.plain(part) + account_lines(bench, case)))
         for line in failure_lines(bench):
             print(f'failed: {line}')
     write_files(chosen, name, rows, bench)
@@ -210,7 +209,7 @@ def finish(chosen, bench, found, about, name):
         lines = list(about)
         for case, part in found:
             lines += ['', f'### {case.title[0].upper()}{case.title[1:]}', ''] + report.markdown(part)
-            lines += [''] + account_lines(bench, case)
+            lines += ['', *account_lines(bench, case)]
         lines += ['', *(f'Failed: {line}' for line in failure_lines(bench))]
         write_document(chosen.document, name, lines)
     missed = [row for _, part in found for row in part if row.verdict not in ('', 'ok')]

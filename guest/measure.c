@@ -11,10 +11,10 @@
 
 #define MOVE_PORT     0x620
 #define NO_DEVICE     0xffffffffu
-#define GAP_US        40  /* shorter ones are not looked at */
-#define LIST_US       100 /* shorter ones are not listed */
+#define GAP_US        40   /* shorter ones are not looked at */
+#define LIST_US       100  /* shorter ones are not listed */
 #define LIST_IO_US    1000 /* as many are usual on a busy host, and would fill the list */
-#define IO_US         150 /* a device access this long may hide a move */
+#define IO_US         150  /* a device access this long may hide a move */
 #define READ_EVERY_US 2000
 #define READ_BURST    8
 #define QUIET_US      250000

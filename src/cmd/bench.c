@@ -17,10 +17,10 @@ static const char help[] =
 	"\n"
 	"Measures, and compares with QEMU where that is installed. Needs Python 3.\n"
 	"\n"
-	"  migrate           moves of the built-in guest, idle, hot and mostly untouched, in turn under\n"
-	"                    Godwit and QEMU, and a bare copy of the same bytes: pause seen by the\n"
-	"                    guest, its speed after it, total time, bytes, answers of the control\n"
-	"                    socket (a few minutes)\n"
+	"  migrate           moves of the built-in guest, idle, hot and mostly untouched, in turn\n"
+	"                    under Godwit and QEMU, and a bare copy of the same bytes: pause that\n"
+	"                    the guest saw, its speed after it, total time, bytes, answers of the\n"
+	"                    control socket (a few minutes)\n"
 	"\n"
 	"  --runs N          runs of each; the table gives medians (5)\n"
 	"  --case NAME       only idle, hot or untouched (may be given several times)\n"
@@ -68,7 +68,8 @@ int cmd_bench(int argc, char **argv)
 	}
 	if (argc > 1 && argv[1][0] != '-') {
 		if (strcmp(argv[1], "migrate") != 0) {
-			fprintf(stderr, "godwit bench: there is no benchmark '%s'; there is: migrate\n",
+			fprintf(stderr,
+				"godwit bench: there is no benchmark '%s'; there is: migrate\n",
 				argv[1]);
 			return 2;
 		}
@@ -80,21 +81,26 @@ int cmd_bench(int argc, char **argv)
 	}
 	length = readlink("/proc/self/exe", program, sizeof(program) - 1);
 	if (length < 0) {
-		log_error("cannot find this program's own path (/proc/self/exe): %s", strerror(errno));
+		log_error("cannot find this program's own path (/proc/self/exe): %s",
+			  strerror(errno));
 		return 1;
 	}
 	program[length] = '\0';
 	if (!find_script(script, sizeof(script), program)) {
-		log_error("the benchmark's script migrate.py is not there: neither in the source tree "
-			  "(bench/, beside the build folder of %s) nor in share/godwit/bench/ of the "
-			  "installation; run godwit from its build folder, or install it with its data",
-			  program);
+		log_error(
+			"the benchmark's script migrate.py is not there: neither in the source "
+			"tree "
+			"(bench/, beside the build folder of %s) nor in share/godwit/bench/ of the "
+			"installation; run godwit from its build folder, or install it with its "
+			"data",
+			program);
 		return 1;
 	}
 	for (int i = first; i < argc; i++)
 		arguments[4 + i - first] = argv[i];
 	execvp(python, arguments);
-	log_error("cannot run python3, which the benchmark needs (Debian: apt-get install python3): %s",
+	log_error("cannot run python3, which the benchmark needs (Debian: apt-get install "
+		  "python3): %s",
 		  strerror(errno));
 	return 1;
 }
