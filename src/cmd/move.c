@@ -101,8 +101,8 @@ int move_wait(struct control_client *client, const struct move_options *options,
 		if (!why && (tool_interrupts || clock_us() > deadline)) {
 			why = tool_interrupts ? -EINTR : -ETIMEDOUT;
 			deadline = clock_us() + CANCEL_US;
-			result = control_client_execute(client, "migrate_cancel", NULL, NULL,
-							CONTROL_CLIENT_TIMEOUT_US, &ignored);
+			control_client_execute(client, "migrate_cancel", NULL, NULL,
+					       CONTROL_CLIENT_TIMEOUT_US, &ignored);
 			continue;
 		}
 		result = control_client_wait_event(client, "MIGRATION", &event, POLL_US, &ignored);

@@ -84,7 +84,7 @@ int address_listen(const char *address, char **path, int *out, struct error **er
 	cleanup_close int fd = -1;
 	int result = 0;
 
-	if (strncmp(address, "unix:", 5))
+	if (strncmp(address, "unix:", 5) != 0)
 		result = error_set(err, -EINVAL, "'%s' is no address: write unix:PATH", address);
 	if (!result)
 		result = address_parse(address, &sun, err);

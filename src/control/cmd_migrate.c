@@ -57,7 +57,7 @@ static int migrate_target(struct request *request, struct error **err)
 	int result = migrate_uri_parse(request->arguments, request->name, &request->uri, err);
 	const char *name = result ? NULL : request->uri + 3;
 
-	if (result || strncmp(request->uri, "fd:", 3))
+	if (result || strncmp(request->uri, "fd:", 3) != 0)
 		return result;
 	request->fd = isdigit((unsigned char)*name) ? inherited_fd(name, err)
 						    : fds_take(request->server, name);
@@ -219,7 +219,7 @@ static void run_incoming(struct request *request)
 	if (!config->incoming)
 		request_refuse(request, "GenericError",
 			       "'--incoming' was not specified on the command line");
-	else if (status.state != MACHINE_INMIGRATE || strcmp(config->incoming, "defer") ||
+	else if (status.state != MACHINE_INMIGRATE || strcmp(config->incoming, "defer") != 0 ||
 		 migration_active(machine_migration(machine)))
 		request_refuse(request, "GenericError",
 			       "The incoming migration has already been started");
@@ -251,7 +251,7 @@ static void run_continue(struct request *request)
 	struct migration_info info;
 
 	migration_query(migration, &info);
-	if (strcmp(state, migration_status_name(info.status)) ||
+	if (strcmp(state, migration_status_name(info.status)) != 0 ||
 	    info.status != MIGRATION_PRE_SWITCHOVER)
 		request_refuse(request, "GenericError", "Migration not in expected state: %s",
 			       migration_status_name(info.status));

@@ -9,7 +9,7 @@
 #include "control/framer.h"
 #include "control/server.h"
 
-#define SERVER_MAX_LISTENERS 8
+#define SERVER_MAX_LISTENERS 16
 #define SERVER_MAX_SESSIONS  64
 #define SERVER_MAX_FDS       64 /* named descriptors */
 

@@ -138,7 +138,7 @@ json_t *migrate_socket_address(const char *uri)
 		return json_pack("{s:s, s:o}", "type", "unix", "path", json_text(uri + 5));
 	if (!strncmp(uri, "fd:", 3))
 		return json_pack("{s:s, s:o}", "type", "fd", "str", json_text(uri + 3));
-	if (strncmp(uri, "tcp:", 4) || colon < host)
+	if (strncmp(uri, "tcp:", 4) != 0 || colon < host)
 		return NULL;
 	length = (size_t)(colon - host);
 	if (length >= 2 && host[0] == '[' && host[length - 1] == ']') {

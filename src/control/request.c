@@ -98,7 +98,7 @@ static int request_members(struct request *request, struct error **err)
 	{
 		if (!strcmp(key, "execute") || !strcmp(key, "id") || value == oob)
 			continue;
-		if (strcmp(key, "arguments"))
+		if (strcmp(key, "arguments") != 0)
 			return error_set(err, -EINVAL, "QMP input member '%.64s' is unexpected",
 					 key);
 		if (!json_is_object(value))
@@ -235,7 +235,7 @@ void request_run(struct request *request)
 		request_fail(request, &request->error);
 		return;
 	}
-	if (!session->negotiated && strcmp(request->name, "qmp_capabilities")) {
+	if (!session->negotiated && strcmp(request->name, "qmp_capabilities") != 0) {
 		request_refuse(request, "CommandNotFound",
 			       "Expecting capabilities negotiation with 'qmp_capabilities'");
 		return;
