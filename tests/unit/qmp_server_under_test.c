@@ -83,6 +83,7 @@ int main(int argc, char **argv)
 		if (control_listen(server, argv[i], &error)) {
 			fprintf(stderr, "%s\n", error_text(error));
 			error_free(&error);
+			control_destroy(server); /* waits for its workers, which know the loop */
 			return 1;
 		}
 	}
