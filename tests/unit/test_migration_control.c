@@ -418,6 +418,99 @@ static void test_connection_refused(void **state)
 	pair_destroy(&pair);
 }
 
+/* A move whose two ends are given by URIs; %s in `out` is where the destination listens. */
+static void move_over(const char *in, const char *out)
+{
+	struct migration_request request = {.uri = in, .fd = -1};
+	struct migration_info info;
+	struct error *err = NULL;
+	struct pair pair;
+	char uri[512];
+
+	pair_create(&pair, &small);
+	fake_fill(&pair.source, 0, 500, 3);
+	assert_ok(migration_incoming(pair.destination.migration, &request, &err), err);
+	migration_query(pair.destination.migration, &info);
+	/* "tcp:127.0.0.1:PORT": the text after the scheme, or the port alone. */
+	if (strstr(out, "/dev/tcp"))
+		snprintf(uri, sizeof(uri), out, strrchr(info.socket_address, ':') + 1);
+	else
+		snprintf(uri, sizeof(uri), out, info.socket_address);
+	request = (struct migration_request){.uri = uri, .fd = -1, .allow_exec = true};
+	assert_ok(migration_start(pair.source.migration, &request, &err), err);
+	pair_assert_moved(&pair);
+	pair_destroy(&pair);
+}
+
+static void test_transports(void **state)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "unix:/tmp/godwit-test-move-%d", (int)getpid());
+	move_over(path, "%s");
+	assert_int_equal(access(path + 5, F_OK), -1);
+	move_over("tcp:127.0.0.1:0", "%s");
+	move_over("tcp:127.0.0.1:0",
+		  "exec:exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/%s; cat <&3 & exec cat >&3'");
+}
+
+static void test_exec_that_fails(void **state)
+{
+	struct migration_request request = {.uri = "exec:exit 3", .fd = -1, .allow_exec = true};
+	struct error *err = NULL;
+	struct pair pair;
+
+	pair_create(&pair, &small);
+	assert_ok(migration_start(pair.source.migration, &request, &err), err);
+	pair_assert_stayed(&pair, MIGRATION_FAILED, "closed the connection");
+	request.uri = "exec:sleep 100";
+	pair.source.migration->timeouts.answer = 100000;
+	assert_ok(migration_start(pair.source.migration, &request, &err), err);
+	pair_assert_stayed(&pair, MIGRATION_FAILED, "did not answer in time");
+	pair_destroy(&pair);
+}
+
+/* Strangers who connect, say nothing or nonsense, and leave do not spoil the real move; nor does a
+ * pre-check, however often. */
+static void test_strangers_first(void **state)
+{
+	static const char *const words[] = {"", "GET / HTTP/1.1\r\n\r\nxxxxxxxxxxxxxxxxxxx",
+					    "GDWT\x01\x00\x00\x00\x00\x00\x00\x80"};
+	struct migration_request request = {.fd = -1};
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct migration_info info;
+	struct error *err = NULL;
+	struct pair pair;
+	char uri[64];
+
+	pair_create(&pair, &small);
+	pair.destination.migration->timeouts.answer = 100000;
+	snprintf(uri, sizeof(uri), "unix:/tmp/godwit-test-strangers-%d", (int)getpid());
+	request.uri = uri;
+	strcpy(address.sun_path, uri + 5);
+	assert_ok(migration_incoming(pair.destination.migration, &request, &err), err);
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+		assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+		assert_true(send(fd, words[i], strlen(words[i]), MSG_NOSIGNAL) >= 0);
+		usleep(i == 0 ? 150000 : 1000);
+		close(fd);
+	}
+	request.check_only = true;
+	for (int i = 0; i < 3; i++) {
+		assert_ok(migration_start(pair.source.migration, &request, &err), err);
+		fake_wait(&pair.source, 20, &info);
+		assert_string_equal(info.error, "");
+		assert_int_equal(info.status, MIGRATION_COMPLETED);
+	}
+	request.check_only = false;
+	atomic_store(&pair.destination.counts[FAKE_BUILD], 0);
+	assert_ok(migration_start(pair.source.migration, &request, &err), err);
+	pair_assert_moved(&pair);
+	pair_destroy(&pair);
+}
+
 /* The machine is destroyed in the middle of a move: bounded, and nothing is left running. */
 static void test_quit_in_the_middle(void **state)
 {
@@ -489,6 +582,9 @@ int main(void)
 		cmocka_unit_test(test_parameters_are_checked),
 		cmocka_unit_test(test_silent_peer),
 		cmocka_unit_test(test_connection_refused),
+		cmocka_unit_test(test_transports),
+		cmocka_unit_test(test_exec_that_fails),
+		cmocka_unit_test(test_strangers_first),
 		cmocka_unit_test(test_quit_in_the_middle),
 		cmocka_unit_test(test_not_converging),
 	};
