@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,6 +63,8 @@ static void side_main(struct trial *trial, int self, int fd)
 	struct migration_parameters parameters;
 	struct fake_guest guest;
 
+	/* A test that fails leaves nobody behind. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	log_set_level(LOG_LEVEL_ERROR - 1);
 	fake_create(&guest, &config, self == 1);
 	guest.board = &trial->shared->board;
