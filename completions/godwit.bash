@@ -9,7 +9,7 @@ _godwit_options() {
 			--serial --name --uuid --control --paused --no-reboot --no-shutdown \
 			--owner-record --insecure --allow-exec --help
 		;;
-	migrate) echo --check --downtime-limit --max-bandwidth --insecure --timeout --detach --quiet --json --help ;;
+	migrate) echo --check --downtime-limit --max-bandwidth --insecure --timeout --detach --json --help ;;
 	status) echo --json --help ;;
 	qmp) echo --timeout --help ;;
 	demo) echo --memory --hot --fill --cpus --rounds --memory-backing --guest --keep --json --help ;;

@@ -9,6 +9,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *summary;
 } commands[] = {
+	{"run", cmd_run, "run a virtual machine"},
 	{"migrate", cmd_migrate, "move a running guest to another process or host"},
 	{"status", cmd_status, "say how a guest and its migration are doing"},
 	{"qmp", cmd_qmp, "send one command to a control socket"},

@@ -21,8 +21,9 @@ struct child {
 
 /*
  * Starts this program again with argv (from argv[1] on; ends with NULL), plus --control and
- * --serial in `folder` under `name`, its messages going to a file there, and connects to both. On
- * an error nothing is left running and err quotes what the process said.
+ * --serial in `folder` under `name`, its messages going to a file there, and connects to the
+ * control socket (the serial line when it is used). On an error nothing is left running and err
+ * quotes what the process said.
  */
 int child_start(struct child *child, const char *folder, const char *name, char *const argv[],
 		struct error **err);

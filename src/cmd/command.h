@@ -9,4 +9,5 @@ int cmd_demo(int argc, char **argv);
 int cmd_guest(int argc, char **argv);
 int cmd_migrate(int argc, char **argv);
 int cmd_qmp(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 int cmd_status(int argc, char **argv);

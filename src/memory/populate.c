@@ -214,6 +214,11 @@ uint64_t populate_done_bytes(const struct populate *job)
 	return atomic_load(&job->done);
 }
 
+bool populate_failed(const struct populate *job)
+{
+	return atomic_load(&job->result) < 0;
+}
+
 uint64_t populate_total_bytes(const struct populate *job)
 {
 	return job->total;

@@ -29,6 +29,9 @@ int populate_start(struct populate **job, const struct populate_range *ranges, u
 uint64_t populate_done_bytes(const struct populate *job);
 uint64_t populate_total_bytes(const struct populate *job);
 
+/* True once a worker has failed: the others stop, and populate_wait() will say why. */
+bool populate_failed(const struct populate *job);
+
 /* Asks the workers to stop after their current step. */
 void populate_cancel(struct populate *job);
 

@@ -29,7 +29,7 @@ static int take_hello(struct destination *d, bool *check_only, struct error **er
 	struct buffer out = {0};
 	struct wire_header header;
 	struct reader in;
-	int status = engine_expect(d->m, WIRE_HELLO, &header, ENGINE_ANSWER_US, err);
+	int status = engine_expect(d->m, WIRE_HELLO, &header, d->m->timeouts.answer, err);
 
 	if (status < 0)
 		return status;
@@ -77,7 +77,7 @@ static int take_machine(struct destination *d, bool check_only, struct error **e
 	struct wire_header header;
 	struct reader in;
 	uint8_t answer;
-	int status = engine_expect(m, WIRE_MACHINE, &header, ENGINE_ANSWER_US, err);
+	int status = engine_expect(m, WIRE_MACHINE, &header, m->timeouts.answer, err);
 
 	if (status < 0)
 		return status;
@@ -85,9 +85,9 @@ static int take_machine(struct destination *d, bool check_only, struct error **e
 	status = machine_offer_decode(&offer, &in, err);
 	if (status < 0)
 		return status;
+	d->asked = !check_only;
 	status = m->ops->build(m->opaque, &offer.description, check_only, err);
 	if (status == 0 && !check_only) {
-		d->built = true;
 		d->epoch = offer.epoch;
 		d->machine_version = offer.machine_version;
 		d->timeout_us = offer.switchover_timeout_ms * UINT64_C(1000);
@@ -200,7 +200,7 @@ static int tell_ready(struct destination *d, struct error **err)
 		token_encode(token, d->nonce, d->load_us);
 		return engine_send(d->m, WIRE_READY, 0, token, sizeof(token), err);
 	}
-	if (now - d->keepalive_us < ENGINE_KEEPALIVE_US)
+	if (now - d->keepalive_us < d->m->timeouts.keepalive)
 		return 0;
 	d->keepalive_us = now;
 	return engine_send(d->m, WIRE_KEEPALIVE, 0, NULL, 0, err);
@@ -224,11 +224,13 @@ static int receive_stream(struct destination *d, struct wire_header *header, str
 	d->heard_us = clock_us();
 	for (;;) {
 		status = tell_ready(d, err);
+		if (status == 0 && m->cancelled)
+			status = error_set(err, -ECANCELED, "cancelled");
 		if (status < 0)
 			return status;
 		status = channel_wait_readable(&m->channel,
 					       clock_us() + (d->ready ? 200000 : READY_STEP_US));
-		if (status == -ETIMEDOUT && clock_us() - d->heard_us < ENGINE_STALL_US)
+		if (status == -ETIMEDOUT && clock_us() - d->heard_us < m->timeouts.stall)
 			continue;
 		if (status < 0)
 			return error_set(err, status, "%s",
@@ -258,18 +260,17 @@ static int begin(struct destination *d, bool *again, struct error **err)
 	*again = false;
 	if (status < 0)
 		return status;
-	m->channel.stall_us = ENGINE_STALL_US;
+	m->channel.stall_us = m->timeouts.stall;
 	m->wire = (struct wire){.channel = &m->channel};
 	engine_set_phase(m, MIGRATION_PHASE_CHECK);
 	status = take_hello(d, &check_only, err);
-	if (status < 0) {
-		/* No Godwit, or one that does not fit: the real source may still come. */
-		*again = status != -ECANCELED && m->listener.fd >= 0;
-		return status;
-	}
-	status = take_machine(d, check_only, err);
-	if (check_only)
-		*again = status != -ECANCELED && m->listener.fd >= 0;
+	if (status == 0)
+		status = take_machine(d, check_only, err);
+	/* A pre-check, no Godwit, or one that does not fit: the real source may still come. */
+	*again = status != -ECANCELED && !d->asked && m->listener.fd >= 0;
+	if (status == 0 && check_only && !*again)
+		status = error_set(err, -ENOTCONN,
+				   "it was a pre-check only, and the one connection has ended");
 	return status;
 }
 
@@ -310,18 +311,15 @@ void destination_run(struct migration *m)
 	if (status < 0) {
 		engine_send_reason(m, WIRE_REFUSE, error_text(err));
 		owner_close(d.owner);
+		listener_close(&m->listener);
 		engine_fail(m, &err);
 	} else {
-		engine_update(m, {
-			info->phase = MIGRATION_PHASE_DONE;
-			info->total_time_us = clock_us() - info->start_us;
-		});
 		publish_progress(&d);
 		m->ops->arrived(m->opaque);
-		engine_set_status(m, MIGRATION_COMPLETED);
+		listener_close(&m->listener);
+		engine_finish(m, MIGRATION_COMPLETED);
 	}
 	channel_close(&m->channel);
-	listener_close(&m->listener);
 	ram_receiver_free(&d.ram);
 	state_map_free(&d.map);
 }

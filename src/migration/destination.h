@@ -18,7 +18,8 @@ struct destination {
 	uint64_t epoch, timeout_us, load_us;
 	unsigned int machine_version;
 	bool shared_record;
-	bool built, has_ranges, has_early, ready, quiet, has_delta;
+	bool asked; /* the machine was told to build: there is no second try */
+	bool has_ranges, has_early, ready, quiet, has_delta;
 	bool voted; /* said yes: the source may commit */
 	uint64_t heard_us, keepalive_us;
 	uint64_t messages;

@@ -12,8 +12,7 @@
 #include "base/log.h"
 #include "migration/destination.h"
 
-/* A killed source's lock is freed when the kernel has taken the process down. */
-#define TAKEOVER_US   2000000u
+/* How often a source's lock is tried. */
 #define TAKEOVER_STEP_MS 5
 
 static int check_prepare(struct destination *d, const struct wire_header *header,
@@ -75,7 +74,7 @@ static int take_over(struct destination *d, struct error **err)
 /* No COMMIT will come. With a record the guest is ours if the source's lock is free. */
 static int take_over_alone(struct destination *d, struct error **err)
 {
-	uint64_t deadline = clock_us() + TAKEOVER_US;
+	uint64_t deadline = clock_us() + d->m->timeouts.takeover;
 	int status;
 
 	if (!d->shared_record)
@@ -96,7 +95,7 @@ static int wait_commit(struct destination *d, struct error **err)
 {
 	struct wire_header header;
 	uint64_t epoch;
-	int status = engine_receive(d->m, &header, d->timeout_us, err);
+	int status = engine_receive_until(d->m, &header, clock_us() + d->timeout_us, err);
 
 	if (status == -EREMOTEIO)
 		return error_prefix(err, "the source gave up");

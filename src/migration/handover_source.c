@@ -54,9 +54,7 @@ static int receive_until(struct source *s, enum wire_type type, uint64_t deadlin
 			 uint64_t *number, struct error **err)
 {
 	struct wire_header header;
-	uint64_t now = clock_us();
-	int status = engine_expect(s->m, type, &header, deadline_us > now ? deadline_us - now : 1,
-				   err);
+	int status = engine_expect_until(s->m, type, &header, deadline_us, err);
 
 	return status < 0 ? status : token_decode(s->m, &header, s->nonce, number, err);
 }

@@ -59,6 +59,8 @@ static void *engine_thread(void *opaque)
 		while (m->job == JOB_NONE)
 			pthread_cond_wait(&m->wake, &m->lock);
 		job = m->job;
+		if (job != JOB_QUIT)
+			m->job = JOB_NONE;
 		pthread_mutex_unlock(&m->lock);
 		if (job == JOB_QUIT)
 			return NULL;
@@ -66,12 +68,6 @@ static void *engine_thread(void *opaque)
 			source_run(m);
 		else
 			destination_run(m);
-		pthread_mutex_lock(&m->lock);
-		if (m->job != JOB_QUIT)
-			m->job = JOB_NONE;
-		m->busy = false;
-		free(steal_pointer(&m->uri));
-		pthread_mutex_unlock(&m->lock);
 	}
 }
 
@@ -91,6 +87,7 @@ int migration_create(struct migration **result, const struct migration_ops *ops,
 	m->parameters = (struct migration_parameters){.downtime_limit_ms = 300,
 						      .switchover_timeout_ms = 5000};
 	m->capabilities.return_path = true;
+	m->timeouts = ENGINE_TIMEOUTS;
 	m->resolve_asked = -1;
 	m->uri_fd = -1;
 	m->channel.fd = -1;
@@ -143,11 +140,13 @@ void migration_destroy(struct migration *m)
 static int submit(struct migration *m, const struct migration_request *request, enum engine_job job,
 		  struct error **err)
 {
+	char *uri = strdup(request->uri);
 	eventfd_t old;
 
-	m->uri = strdup(request->uri);
-	if (!m->uri)
+	if (!uri)
 		return error_set(err, -ENOMEM, "out of memory");
+	free(m->uri);
+	m->uri = uri;
 	m->uri_fd = job == JOB_OUTGOING ? request->fd : -1;
 	m->check_only = request->check_only;
 	m->insecure = request->insecure;
@@ -184,8 +183,13 @@ static int start(struct migration *m, const struct migration_request *request, e
 			status = error_set(err, -EBUSY, "a migration is under way already");
 		else if (job == JOB_INCOMING)
 			status = listener_open(&m->listener, request, err);
-		if (status == 0)
+		if (status == 0) {
 			status = submit(m, request, job, err);
+			if (status < 0 && job == JOB_INCOMING) {
+				m->listener.given_fd = -1; /* closed below */
+				listener_close(&m->listener);
+			}
+		}
 		pthread_mutex_unlock(&m->lock);
 	}
 	if (status < 0 && request->fd >= 0)

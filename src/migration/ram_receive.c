@@ -32,7 +32,7 @@ out_of_memory:
 
 void ram_receiver_free(struct ram_receiver *receiver)
 {
-	ram_receiver_quiet(receiver, NULL);
+	populate_free(receiver->populate);
 	for (unsigned int i = 0; i < RAM_MAX_REGIONS; i++) {
 		free(receiver->received[i]);
 		free(receiver->suspect[i]);
@@ -41,30 +41,37 @@ void ram_receiver_free(struct ram_receiver *receiver)
 	memset(receiver, 0, sizeof(*receiver));
 }
 
-/* The region and the pages [first, first + count) of it, or NULL where they are not RAM. */
+/*
+ * The region and the pages [first, first + count) of it, or NULL where they are not RAM, or not
+ * behind those that the message named before (*next): a message of any size then costs no more
+ * than one pass over memory.
+ */
 static struct ram_region *check_pages(struct ram *ram, uint32_t region, uint64_t first,
-				      uint64_t count)
+				      uint64_t count, uint64_t *next)
 {
 	uint64_t pages;
 
 	if (region >= ram->count)
 		return NULL;
 	pages = ram_region_pages(&ram->regions[region]);
-	if (count == 0 || first >= pages || count > pages - first)
+	if (count == 0 || first >= pages || count > pages - first || first < *next)
 		return NULL;
+	*next = first + count;
 	return &ram->regions[region];
 }
 
 static int outside(struct error **err, const char *what)
 {
 	return error_set(err, -EPROTO, "migration stream damaged: %s names pages outside the guest's "
-			 "memory", what);
+			 "memory, or not in order", what);
 }
 
 int ram_receiver_ranges(struct ram_receiver *receiver, struct reader *body, struct error **err)
 {
 	size_t count = reader_left(body) / 20, total = 0;
 	struct populate_range *ranges;
+	uint32_t last_index = 0;
+	uint64_t next = 0;
 	int status = 0;
 
 	if (receiver->populate || reader_left(body) % 20)
@@ -77,8 +84,14 @@ int ram_receiver_ranges(struct ram_receiver *receiver, struct reader *body, stru
 	for (; total < count && status == 0; total++) {
 		uint32_t index = reader_get_u32(body);
 		uint64_t first = reader_get_u64(body), pages = reader_get_u64(body);
-		struct ram_region *region = check_pages(receiver->ram, index, first, pages);
+		struct ram_region *region;
 
+		if (index > last_index)
+			next = 0;
+		region = index < last_index
+				 ? NULL
+				 : check_pages(receiver->ram, index, first, pages, &next);
+		last_index = index;
 		if (!region) {
 			status = outside(err, "RANGES");
 			break;
@@ -94,7 +107,7 @@ int ram_receiver_ranges(struct ram_receiver *receiver, struct reader *body, stru
 
 bool ram_receiver_populated(const struct ram_receiver *receiver)
 {
-	return !receiver->populate ||
+	return !receiver->populate || populate_failed(receiver->populate) ||
 	       populate_done_bytes(receiver->populate) == populate_total_bytes(receiver->populate);
 }
 
@@ -128,11 +141,12 @@ static uint32_t read_ranges(struct ram_receiver *receiver, struct reader *body, 
 			    uint32_t count)
 {
 	uint32_t pages = 0;
+	uint64_t next = 0;
 
 	for (uint32_t i = 0; i < count; i++) {
 		uint64_t first = reader_get_u64(body);
 		uint32_t size = reader_get_u32(body);
-		struct ram_region *region = check_pages(receiver->ram, index, first, size);
+		struct ram_region *region = check_pages(receiver->ram, index, first, size, &next);
 
 		reader_get_u32(body);
 		if (body->failed || !region || size > WIRE_PACKET_MAX_PAGES - pages)
@@ -185,27 +199,38 @@ int ram_receiver_pages(struct ram_receiver *receiver, const struct wire_header *
 	return 0;
 }
 
+/* What never held data is zero already, and stays unallocated. */
+static void zero_pages(struct ram_receiver *receiver, uint32_t index, uint64_t first, uint64_t size)
+{
+	const uint64_t *received = receiver->received[index];
+	uint64_t end = first + size;
+	size_t start = first, count;
+
+	for (; (count = bitmap_next_run(received, end, start, &start)) != 0; start += count) {
+		memset(receiver->ram->regions[index].hva + start * RAM_PAGE_SIZE, 0,
+		       count * RAM_PAGE_SIZE);
+		if (receiver->suspect_pages)
+			for (uint64_t page = start; page < start + count; page++)
+				set_suspect(receiver, index, page, false);
+	}
+}
+
 int ram_receiver_zero(struct ram_receiver *receiver, struct reader *body, struct error **err)
 {
 	uint32_t index = reader_get_u32(body), count = reader_get_u32(body);
+	uint64_t next = 0;
 
-	if (body->failed || reader_left(body) != (size_t)count * 16)
+	if (body->failed || count == 0 || reader_left(body) != (size_t)count * 16)
 		return error_set(err, -EPROTO, "migration stream damaged: ZERO");
 	for (uint32_t i = 0; i < count; i++) {
 		uint64_t first = reader_get_u64(body);
 		uint32_t size = reader_get_u32(body);
-		struct ram_region *region = check_pages(receiver->ram, index, first, size);
+		struct ram_region *region = check_pages(receiver->ram, index, first, size, &next);
 
 		reader_get_u32(body);
 		if (!region)
 			return outside(err, "ZERO");
-		/* What never held data is zero already, and stays unallocated. */
-		for (uint64_t page = first; page < first + size; page++) {
-			if (!bitmap_test(receiver->received[index], page))
-				continue;
-			memset(region->hva + page * RAM_PAGE_SIZE, 0, RAM_PAGE_SIZE);
-			set_suspect(receiver, index, page, false);
-		}
+		zero_pages(receiver, index, first, size);
 		receiver->zero_pages += size;
 	}
 	return 0;

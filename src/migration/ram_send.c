@@ -180,12 +180,19 @@ int ram_sender_harvest(struct ram_sender *sender, struct error **err)
 	return 0;
 }
 
+static int check_cancelled(const struct ram_sender *sender, struct error **err)
+{
+	return sender->cancelled && *sender->cancelled ? error_set(err, -ECANCELED, "cancelled") : 0;
+}
+
 static int flush_zero(struct ram_sender *sender, struct error **err)
 {
 	unsigned int count = sender->zero_count;
 
 	if (!count)
 		return 0;
+	if (check_cancelled(sender, err) < 0)
+		return -ECANCELED;
 	sender->zero_count = 0;
 	bytes_put_u32(sender->zero_body, sender->region);
 	bytes_put_u32(sender->zero_body + 4, count);
@@ -202,6 +209,8 @@ static int flush_pages(struct ram_sender *sender, struct error **err)
 
 	if (!pages)
 		return 0;
+	if (check_cancelled(sender, err) < 0)
+		return -ECANCELED;
 	bytes_put_u32(sender->body, sender->region);
 	bytes_put_u32(sender->body + 4, ranges);
 	memcpy(sender->body + crcs_at, sender->crcs, pages * 4);

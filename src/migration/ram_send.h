@@ -8,6 +8,8 @@
  */
 #pragma once
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "migration/ops.h"
 #include "migration/wire.h"
@@ -24,6 +26,8 @@ struct ram_sender {
 	/* Called out of the window after each packet, to publish progress. May be NULL. */
 	void (*progress)(void *opaque);
 	void *progress_opaque;
+	/* Looked at before each message, since a socket that never blocks never looks. */
+	const _Atomic(bool) *cancelled;
 
 	/* The packet being filled. */
 	struct iovec *iov;

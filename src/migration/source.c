@@ -13,11 +13,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define CONNECT_US 10000000u
 /* While the destination still populates: how long to wait for it between two rounds. */
 #define READY_STEP_US 20000u
 /* Rounds after QUIET, while they still shrink what is left by a fifth. */
 #define LAST_ROUNDS 4
+/* Messages of the destination that are taken between two rounds. */
+#define ANSWERS_AT_ONCE 16
 /* So few pages are not worth another round. */
 #define LAST_PAGES 16u
 
@@ -40,7 +41,7 @@ static int send_hello(struct source *s, struct error **err)
 	buffer_free(&out);
 	sent_us = clock_us();
 	if (status == 0)
-		status = engine_expect(s->m, WIRE_HELLO_OK, &header, ENGINE_ANSWER_US, err);
+		status = engine_expect(s->m, WIRE_HELLO_OK, &header, s->m->timeouts.answer, err);
 	if (status < 0)
 		return status;
 	s->round_trip_us = clock_us() - sent_us;
@@ -84,7 +85,7 @@ static int send_machine(struct source *s, struct error **err)
 			   : engine_send(s->m, WIRE_MACHINE, 0, out.data, (uint32_t)out.size, err);
 	buffer_free(&out);
 	if (status == 0)
-		status = engine_expect(s->m, WIRE_MACHINE_OK, &header, ENGINE_STALL_US, err);
+		status = engine_expect(s->m, WIRE_MACHINE_OK, &header, s->m->timeouts.stall, err);
 	if (status == 0)
 		s->shared_record = header.length > 0 && s->m->body[0] && s->owner->fd >= 0;
 	return status;
@@ -105,7 +106,7 @@ static int send_schema(struct source *s, struct error **err)
 			   : engine_send(s->m, WIRE_SCHEMA, 0, out.data, (uint32_t)out.size, err);
 	buffer_free(&out);
 	if (status == 0)
-		status = engine_expect(s->m, WIRE_SCHEMA_OK, &header, ENGINE_ANSWER_US, err);
+		status = engine_expect(s->m, WIRE_SCHEMA_OK, &header, s->m->timeouts.answer, err);
 	return status;
 }
 
@@ -134,6 +135,7 @@ static int scan_memory(struct source *s, struct error **err)
 		return status;
 	s->ram.progress = publish_progress;
 	s->ram.progress_opaque = s;
+	s->ram.cancelled = &s->m->cancelled;
 	status = s->m->ops->log_start(s->m->opaque, err);
 	if (status < 0)
 		return status;
@@ -161,16 +163,17 @@ static int send_early(struct source *s, struct error **err)
 	return status;
 }
 
-/* Takes READY when it has come; a refusal or an end is an error. */
+/* Takes READY when it has come; a refusal or an end is an error. A destination that never stops
+ * talking does not keep the source from its work. */
 static int look_at_answers(struct source *s, struct error **err)
 {
 	struct wire_header header;
 	uint64_t load_us;
 	int status;
 
-	while (channel_readable(&s->m->channel)) {
+	for (int i = 0; i < ANSWERS_AT_ONCE && channel_readable(&s->m->channel); i++) {
 		status = wire_receive(&s->m->wire, &header, s->m->body, WIRE_MAX_BODY,
-				      clock_us() + ENGINE_ANSWER_US, err);
+				      clock_us() + s->m->timeouts.answer, err);
 		if (status < 0)
 			return status;
 		s->heard_us = clock_us();
@@ -188,7 +191,7 @@ static int look_at_answers(struct source *s, struct error **err)
 			s->convergence.fixed_us += load_us;
 		s->ready = true;
 	}
-	if (!s->ready && clock_us() - s->heard_us > ENGINE_STALL_US)
+	if (!s->ready && clock_us() - s->heard_us > s->m->timeouts.stall)
 		return error_set(err, -ETIMEDOUT, "the destination has fallen silent");
 	return 0;
 }
@@ -340,13 +343,13 @@ static int run(struct source *s, struct error **err)
 	int status;
 
 	m->uri_fd = -1;
-	status = channel_connect(&m->channel, &request, m->cancel_fd, clock_us() + CONNECT_US, err);
+	status = channel_connect(&m->channel, &request, m->cancel_fd, clock_us() + m->timeouts.connect, err);
 	if (status < 0) {
 		if (request.fd >= 0)
 			close(request.fd);
 		return status;
 	}
-	m->channel.stall_us = ENGINE_STALL_US;
+	m->channel.stall_us = m->timeouts.stall;
 	m->wire = (struct wire){.channel = &m->channel};
 	engine_set_phase(m, MIGRATION_PHASE_CHECK);
 	status = send_hello(s, err);
@@ -374,13 +377,14 @@ static int run(struct source *s, struct error **err)
 /* A peer that refused says why and closes; a send then fails first, and the reason is still there. */
 static void prefer_reason(struct source *s, struct error **err)
 {
+	uint64_t deadline = clock_us() + s->m->timeouts.farewell;
 	struct error *reason = NULL;
 	struct wire_header header;
 
 	if (s->m->channel.fd < 0 || s->m->cancelled || !*err || (*err)->code != -EPIPE)
 		return;
 	s->m->channel.cancel_fd = -1;
-	while (engine_receive(s->m, &header, 200000, &reason) == 0)
+	while (engine_receive_until(s->m, &header, deadline, &reason) == 0 && clock_us() < deadline)
 		;
 	if (reason && reason->code == -EREMOTEIO) {
 		error_free(err);
@@ -393,8 +397,6 @@ static void prefer_reason(struct source *s, struct error **err)
 static void complete(struct source *s)
 {
 	engine_update(s->m, {
-		info->phase = MIGRATION_PHASE_DONE;
-		info->total_time_us = clock_us() - info->start_us;
 		info->ram_transferred = s->m->channel.sent;
 		info->ram_remaining = 0;
 		info->normal_pages = s->ram.normal_pages;
@@ -404,7 +406,7 @@ static void complete(struct source *s)
 		info->precopy_bytes = s->intent_bytes;
 		info->downtime_bytes = s->m->channel.sent - s->intent_bytes;
 	});
-	engine_set_status(s->m, MIGRATION_COMPLETED);
+	engine_finish(s->m, MIGRATION_COMPLETED);
 }
 
 void source_run(struct migration *m)

@@ -400,8 +400,10 @@ int listener_open(struct listener *listener, const struct migration_request *req
 	case URI_TCP:
 		return listen_tcp(listener, &uri, request->insecure, err);
 	case URI_FD:
-		listener->given_fd = request->fd;
-		return check_socket(request->fd, uri.rest, err);
+		status = check_socket(request->fd, uri.rest, err);
+		if (status == 0)
+			listener->given_fd = request->fd;
+		return status;
 	case URI_EXEC:
 		listener->command = strdup(uri.rest);
 		return listener->command ? 0 : error_set(err, -ENOMEM, "out of memory");

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the system tests: the binary, a QMP client, a machine, its serial port, leak checks.
+"""Helpers of the system tests: the binary, a machine, its control socket and serial port, leak checks.
 
     with Machine('--memory', '64M', '--guest', 'stress,hot=4M') as vm:
-        assert vm.qmp.command('query-status')['status'] == 'running'
+        assert vm.qmp.execute('query-status')['status'] == 'running'
         line = vm.serial.wait('sweeps')
 
 Everything here waits for a bounded time, and raises with what it saw so far.
 """
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,8 @@ import subprocess
 import tempfile
 import threading
 import time
+
+from qmp import Qmp, QmpError  # noqa: F401  (for those who import this module)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -95,141 +96,6 @@ def alive(pid):
             return file.read().rpartition(')')[2].split()[0] not in 'ZX'
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-# QMP.
-
-class QmpError(Exception):
-    """An error answer; .kind is its class, .text its desc."""
-
-    def __init__(self, command, error):
-        self.kind = error.get('class')
-        self.text = error.get('desc')
-        super().__init__(f'{command}: {self.kind}: {self.text}')
-
-
-class Qmp:
-    """One connection to a control socket. Not for several threads at once."""
-
-    def __init__(self, path, timeout=10, negotiate=True):
-        self.timeout = timeout
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(timeout)
-        self.events = []  # as they came, not yet asked for by wait_event()
-        self._text = ''
-        self._next_id = 0
-        self._json = json.JSONDecoder()
-        try:
-            self.socket.connect(path)
-            self.greeting = self.receive()
-            if negotiate:
-                self.command('qmp_capabilities')
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def close(self):
-        self.socket.close()
-
-    def send_raw(self, data):
-        self.socket.sendall(data if isinstance(data, bytes) else data.encode())
-
-    def receive(self, timeout=None):
-        """The next JSON object, whatever it is. EOFError at the end of the stream."""
-        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
-        while True:
-            self._text = self._text.lstrip()
-            with contextlib.suppress(json.JSONDecodeError):
-                value, end = self._json.raw_decode(self._text)
-                self._text = self._text[end:]
-                return value
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f'no answer on the control socket; so far: {self._text!r}')
-            self.socket.settimeout(left)
-            try:
-                data = self.socket.recv(65536)
-            except socket.timeout:
-                continue
-            if not data:
-                raise EOFError(f'the control socket was closed; so far: {self._text!r}')
-            self._text += data.decode()
-
-    def _answer(self, name, request_id, timeout):
-        deadline = time.monotonic() + timeout
-        while True:
-            message = self.receive(max(0, deadline - time.monotonic()))
-            if 'event' in message:
-                self.events.append(message)
-            elif message.get('id') == request_id:
-                if 'error' in message:
-                    raise QmpError(name, message['error'])
-                return message['return']
-            elif 'error' in message and 'id' not in message:
-                raise QmpError(name, message['error'])
-
-    def command(self, name, timeout=None, **arguments):
-        """Runs a command and returns its result; in the names of arguments "_" stands for "-"."""
-        return self.execute(name, {key.replace('_', '-'): value for key, value in arguments.items()},
-                            timeout)
-
-    def execute(self, name, arguments=None, timeout=None, descriptor=None):
-        """The same with a dict; descriptor: a file descriptor to send along (for getfd)."""
-        self._next_id += 1
-        request = {'execute': name, 'id': self._next_id}
-        if arguments:
-            request['arguments'] = arguments
-        text = json.dumps(request).encode() + b'\n'
-        if descriptor is None:
-            self.socket.sendall(text)
-        else:
-            socket.send_fds(self.socket, [text], [descriptor])
-        return self._answer(name, self._next_id, self.timeout if timeout is None else timeout)
-
-    def wait_event(self, name, timeout=10, **data):
-        """Waits for an event with this name and, if given, this data; returns it."""
-        def fits(event):
-            have = event.get('data', {})
-            return event['event'] == name and all(have.get(k.replace('_', '-')) == v for k, v in data.items())
-
-        deadline = time.monotonic() + timeout
-        while True:
-            for index, event in enumerate(self.events):
-                if fits(event):
-                    del self.events[index]
-                    return event
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f'no event {name} {data or ""} within {timeout} s; came: {self.events}')
-            with contextlib.suppress(TimeoutError):
-                message = self.receive(left)
-                if 'event' in message:
-                    self.events.append(message)
-
-    def wait_migration(self, *statuses, timeout=30):
-        """Polls query-migrate until its status is one of these (default: an end); returns it."""
-        statuses = statuses or ('completed', 'failed', 'cancelled')
-        seen = {}
-
-        def there():
-            seen.clear()
-            seen.update(self.command('query-migrate'))
-            return seen.get('status') in statuses
-
-        try:
-            wait_until(there, 'migration', timeout, 0.005)
-        except TimeoutError:
-            raise TimeoutError(f'migration not {"/".join(statuses)} within {timeout} s: {seen}') from None
-        return dict(seen)
-
-    def wait_state(self, state, timeout=10):
-        return wait_until(lambda: self.command('query-status')['status'] == state, f'state {state}', timeout)
 
 
 # The serial port of the built-in guest.
@@ -399,7 +265,7 @@ class Machine:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                return Qmp(self.control, timeout)
+                return Qmp(self.control, timeout=timeout)
             except (FileNotFoundError, ConnectionRefusedError):
                 if self.process.poll() is not None:
                     raise AssertionError(f'{self.name} ended with status {self.process.returncode}: '
@@ -410,7 +276,7 @@ class Machine:
 
     def migrate(self, uri, timeout=60, **arguments):
         """Moves the guest away and returns query-migrate's last answer."""
-        self.qmp.command('migrate', uri=uri, **arguments)
+        self.qmp.execute('migrate', uri=uri, **arguments)
         return self.qmp.wait_migration(timeout=timeout)
 
     def wait(self, timeout=20):

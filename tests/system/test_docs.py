@@ -21,13 +21,15 @@ def commands():
     """The commands in `godwit --help`: a line each, indented, under a line that says so."""
     text = godwit.run('--help', check=0).stdout
     found = re.findall(r'^ +([a-z]+)  +\S', text, re.MULTILINE)
-    assert 'run' in found, text
+    assert 'migrate' in found, text
     return found
 
 
 def options_of_help(command):
-    """The options listed in the help: at the beginning of a line."""
+    """The options listed in the help, at the beginning of a line; of the program itself, all it names."""
     text = godwit.run(*([command] if command else []), '--help', check=0).stdout
+    if not command:
+        return set(OPTION.findall(text)) - {'option'}  # "[--option value]..." stands for any
     return set(re.findall(r'^ *(?:-\w, )?--([a-z][a-z0-9-]*)', text, re.MULTILINE))
 
 

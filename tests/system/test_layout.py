@@ -193,7 +193,7 @@ def test_control_socket_taken(machine, folder):
     text = refused(folder, '--guest', 'stress', '--name', 'other', control=f'unix:{first.control}')
     assert first.control in text and 'in use' in text.lower()
     # ... and the one that has it goes on serving.
-    assert first.qmp.command('query-status')['running'] is True
+    assert first.qmp.execute('query-status')['running'] is True
 
 
 def test_control_socket_stale_is_replaced(machine, folder):
@@ -202,7 +202,7 @@ def test_control_socket_stale_is_replaced(machine, folder):
         stale.bind(path)
     vm = machine('--memory', '64M', '--guest', 'stress,hot=1M')
     assert vm.control == path
-    assert vm.qmp.command('query-status')['running'] is True
+    assert vm.qmp.execute('query-status')['running'] is True
 
 
 def test_control_path_is_no_socket(folder):
@@ -245,11 +245,11 @@ def test_no_right_to_kvm(folder):
 
 def test_runs_and_quits(machine):
     vm = machine('--memory', '64M', '--cpus', '2', '--guest', 'stress,hot=1M')
-    status = vm.qmp.command('query-status')
+    status = vm.qmp.execute('query-status')
     assert status['status'] == 'running' and status['running'] is True
-    assert len(vm.qmp.command('query-cpus-fast')) == 2
-    assert vm.qmp.command('query-memory-size-summary')['base-memory'] == 64 << 20
-    vm.qmp.command('quit')
+    assert len(vm.qmp.execute('query-cpus-fast')) == 2
+    assert vm.qmp.execute('query-memory-size-summary')['base-memory'] == 64 << 20
+    vm.qmp.execute('quit')
     assert vm.wait() == 0
     assert not os.path.exists(vm.control)
 
