@@ -7,14 +7,14 @@ _godwit_options() {
 	run)
 		echo --kernel --initrd --append --guest --incoming --memory --memory-backing --cpus --cpu \
 			--serial --name --uuid --control --paused --no-reboot --no-shutdown \
-			--owner-record --insecure --allow-exec --help
+			--owner-record --insecure --allow-exec --log-level --help
 		;;
-	migrate) echo --check --downtime-limit --max-bandwidth --insecure --timeout --detach --json --help ;;
+	migrate) echo --check --downtime-limit --max-bandwidth --insecure --timeout --detach --quiet --json --help ;;
 	status) echo --json --help ;;
 	qmp) echo --timeout --help ;;
 	demo) echo --memory --hot --fill --cpus --rounds --memory-backing --guest --keep --json --help ;;
 	guest) echo --write --help ;;
-	bench) echo --json --help ;;
+	bench) echo --runs --case --cpus --backings --without --json --output --document --check --help ;;
 	*) echo --help --version ;;
 	esac
 }
@@ -45,6 +45,10 @@ _godwit() {
 		;;
 	--cpu)
 		mapfile -t COMPREPLY < <(compgen -W 'host baseline' -- "$word")
+		return
+		;;
+	--log-level)
+		mapfile -t COMPREPLY < <(compgen -W 'error warning info debug' -- "$word")
 		return
 		;;
 	--guest)

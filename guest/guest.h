@@ -15,7 +15,7 @@
 #define PAGE       4096ull
 #define PAGE_WORDS 512
 #define TOP_GAPS   8
-#define GAP_LIST   64
+#define GAP_LIST   512
 #define WORK_RING  4096   /* milliseconds */
 #define WORK_IO    0x8000 /* mark of a millisecond in which the vCPU talked to a device */
 #define WORK_MAX   0x7fff

@@ -11,14 +11,15 @@
 
 #define MOVE_PORT     0x620
 #define NO_DEVICE     0xffffffffu
-#define GAP_US        40  /* shorter ones are not looked at */
-#define LIST_US       100 /* shorter ones are not listed */
-#define IO_US         150 /* a device access this long may hide a move */
+#define GAP_US        40   /* shorter ones are not looked at */
+#define LIST_US       100  /* shorter ones are not listed */
+#define LIST_IO_US    1000 /* as many are usual on a busy host, and would fill the list */
+#define IO_US         150  /* a device access this long may hide a move */
 #define READ_EVERY_US 2000
 #define READ_BURST    8
 #define QUIET_US      250000
 
-static uint64_t gap_ticks, list_ticks, io_ticks, read_ticks, bucket_ticks;
+static uint64_t gap_ticks, list_ticks, list_io_ticks, io_ticks, read_ticks, bucket_ticks;
 static bool move_locked; /* guards last_move, and the device */
 static struct move last_move;
 
@@ -49,6 +50,7 @@ void measure_start(struct vcpu *vcpu)
 {
 	gap_ticks = us_to_tsc(GAP_US);
 	list_ticks = us_to_tsc(LIST_US);
+	list_io_ticks = us_to_tsc(LIST_IO_US);
 	io_ticks = us_to_tsc(IO_US);
 	read_ticks = us_to_tsc(READ_EVERY_US);
 	bucket_ticks = guest.tsc_khz;
@@ -95,7 +97,7 @@ static void gap_found(struct vcpu *vcpu, uint64_t start, uint64_t length, enum g
 		top_insert(vcpu->top, &gap);
 	if (kind == GAP_RUN || length > io_ticks)
 		vcpu->candidate_pending = guest.move_device;
-	if (length > list_ticks) {
+	if (length > (kind == GAP_IO ? list_io_ticks : list_ticks)) {
 		vcpu->list[vcpu->listed % GAP_LIST] = gap;
 		store(&vcpu->listed, vcpu->listed + 1);
 	}

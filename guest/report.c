@@ -12,6 +12,7 @@
 #define BUTTON       0x01
 #define READ_AT_ONCE 16
 #define RING_LINE    64
+#define GAPS_PRINTED 64 /* of each vCPU, when no number is given */
 
 static uint64_t next_poll, next_report, interval_began, closing_since;
 static bool closing;
@@ -203,7 +204,9 @@ static void gaps_print(uint64_t wanted)
 	static uint64_t listed[MAX_CPUS];
 	uint64_t count = 0;
 
-	if (!wanted || wanted > GAP_LIST)
+	if (!wanted)
+		wanted = GAPS_PRINTED;
+	if (wanted > GAP_LIST)
 		wanted = GAP_LIST;
 	for (unsigned int i = 0; i < guest.cpus; i++) {
 		do {

@@ -15,6 +15,7 @@ static const struct {
 	{"qmp", cmd_qmp, "send one command to a control socket"},
 	{"demo", cmd_demo, "run a guest, move it there and back, prove that nothing was lost"},
 	{"guest", cmd_guest, "write the built-in guest as an ELF file"},
+	{"bench", cmd_bench, "measure, and compare with QEMU"},
 };
 
 static void usage(FILE *stream)

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+int cmd_bench(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_guest(int argc, char **argv);
 int cmd_migrate(int argc, char **argv);

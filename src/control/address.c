@@ -17,6 +17,10 @@ static int address_parse(const char *address, struct sockaddr_un *sun, struct er
 
 	if (!length)
 		return error_set(err, -EINVAL, "'%s' names no path (write unix:PATH)", address);
+	/* "tcp:..." is a mistake, not the name of a file. */
+	if (path == address && path[strcspn(path, "/:")] == ':')
+		return error_set(err, -EINVAL,
+				 "'%s' is no control address: it is written unix:PATH", address);
 	if (length >= sizeof(sun->sun_path))
 		return error_set(err, -ENAMETOOLONG,
 				 "the socket path '%s' is too long: %zu bytes, and 107 is the most",

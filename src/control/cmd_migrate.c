@@ -180,7 +180,15 @@ static void run_migrate(struct request *request)
 {
 	struct control_server *server = request->server;
 	cleanup_error struct error *error = NULL;
+	struct machine_status status;
+	const char *blocked;
 
+	machine_query(server->machine, &status);
+	blocked = migrate_blocked_reason(status.state);
+	if (blocked) {
+		request_refuse(request, "GenericError", "%s", blocked);
+		return;
+	}
 	if (migration_active(machine_migration(server->machine)) || server->starting) {
 		request_refuse(request, "GenericError", "There's a migration process in progress");
 		return;

@@ -88,7 +88,7 @@ static json_t *fill_account(const struct switchover_account *account)
 	return object;
 }
 
-static const char *blocked_reason(enum machine_state state)
+const char *migrate_blocked_reason(enum machine_state state)
 {
 	switch (state) {
 	case MACHINE_POSTMIGRATE:
@@ -149,7 +149,7 @@ void run_query_migrate(struct request *request)
 		set_int(answer, "guest-pause-us", status.guest_pause_us);
 	if (*info.error)
 		json_object_set_new(answer, "error-desc", json_text(info.error));
-	reason = blocked_reason(status.state);
+	reason = migrate_blocked_reason(status.state);
 	if (reason)
 		json_object_set_new(answer, "blocked-reasons", json_pack("[s]", reason));
 	address = *info.socket_address ? migrate_socket_address(info.socket_address) : NULL;

@@ -253,6 +253,7 @@ int serial_attach(struct serial *serial, const struct kvm_vm *vm, struct bus *po
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 		.now = fresh,
 		.state = fresh,
+		.held = true,
 	};
 	code = bus_add(ports, PORT_SERIAL, 8, "serial", access, serial, err);
 	if (code == 0)

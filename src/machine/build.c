@@ -90,7 +90,6 @@ static void power_requested(void *opaque, enum power_request request)
 
 static int build_devices(struct machine *machine, struct error **err)
 {
-	const char *where = machine->config.serial ? machine->config.serial : "none";
 	int code;
 
 	code = power_attach(&machine->power, &machine->vm, &machine->ports, power_requested,
@@ -99,11 +98,15 @@ static int build_devices(struct machine *machine, struct error **err)
 		code = cmos_attach(&machine->cmos, &machine->ports, err);
 	if (code == 0)
 		code = movegen_attach(&machine->movegen, &machine->ports, err);
-	if (code == 0) {
-		code = serial_attach(&machine->serial, &machine->vm, &machine->ports, where, err);
-		machine->serial_attached = true;
-	}
 	return code;
+}
+
+int machine_attach_serial(struct machine *machine, struct error **err)
+{
+	const char *where = machine->config.serial ? machine->config.serial : "none";
+
+	machine->serial_attached = true;
+	return serial_attach(&machine->serial, &machine->vm, &machine->ports, where, err);
 }
 
 static void list_objects(struct machine *machine)
@@ -170,10 +173,6 @@ void machine_unbuild(struct machine *machine)
 	machine->vcpus = NULL;
 	machine->states = NULL;
 	vcpu_layout_free(&machine->layout);
-	if (machine->serial_attached)
-		serial_detach(&machine->serial);
-	machine->serial_attached = false;
-	bus_free(&machine->ports);
 	bus_free(&machine->mmio);
 	ram_destroy(machine->ram);
 	machine->ram = NULL;

@@ -86,6 +86,8 @@ int machine_config_set_defaults(struct machine_config *config, struct error **er
 
 /* build.c: VM, memory, vCPUs (threads parked), devices, from machine->config and machine->cpuid. */
 int machine_build(struct machine *machine, struct error **err);
+/* The serial line and its host end; before machine_build(). */
+int machine_attach_serial(struct machine *machine, struct error **err);
 void machine_unbuild(struct machine *machine);
 
 /* vcpus.c: a vCPU's calls into the machine. */

@@ -26,6 +26,9 @@ static int prepare(struct machine *machine, struct error **err)
 	int code;
 
 	code = machine_config_check(config, err);
+	/* Whoever talks to the guest may connect before it arrives. */
+	if (code == 0)
+		code = machine_attach_serial(machine, err);
 	if (code == 0)
 		code = kvm_system_open(&machine->system, err);
 	if (code == 0)
@@ -97,6 +100,9 @@ void machine_destroy(struct machine *machine)
 	machine_worker_stop(machine);
 	if (machine->vm.fd >= 0)
 		machine_unbuild(machine);
+	if (machine->serial_attached)
+		serial_detach(&machine->serial);
+	bus_free(&machine->ports);
 	owner_close(&machine->owner);
 	boot_free(&machine->boot);
 	kvm_system_close(&machine->system);

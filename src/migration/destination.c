@@ -21,11 +21,30 @@ static int out_of_place(const struct wire_header *header, struct error **err)
 			 wire_type_name(header->type));
 }
 
+/*
+ * Sends an answer. A source that has hung up said why before, and that is still to be read: so a
+ * closed connection is no error here, but where the next message is received.
+ */
+static int answer(struct destination *d, enum wire_type type, const void *body, uint32_t length,
+		  struct error **err)
+{
+	struct error *reason = NULL;
+	int status = engine_send(d->m, type, 0, body, length, &reason);
+
+	if (status == -EPIPE) {
+		error_free(&reason);
+		return 0;
+	}
+	if (reason)
+		*err = reason;
+	return status;
+}
+
 static int take_hello(struct destination *d, bool *check_only, struct error **err)
 {
-	struct hello hello, answer = {.version = WIRE_VERSION,
-				      .version_min = WIRE_VERSION,
-				      .features = WIRE_FEATURES};
+	struct hello hello, ours = {.version = WIRE_VERSION,
+				    .version_min = WIRE_VERSION,
+				    .features = WIRE_FEATURES};
 	struct buffer out = {0};
 	struct wire_header header;
 	struct reader in;
@@ -48,10 +67,10 @@ static int take_hello(struct destination *d, bool *check_only, struct error **er
 				 "have",
 				 hello.required & ~WIRE_FEATURES);
 	memcpy(d->nonce, hello.nonce, sizeof(d->nonce));
-	memcpy(answer.nonce, hello.nonce, sizeof(answer.nonce));
-	hello_encode(&answer, &out);
+	memcpy(ours.nonce, hello.nonce, sizeof(ours.nonce));
+	hello_encode(&ours, &out);
 	status = out.error ? error_set(err, out.error, "out of memory")
-			   : engine_send(d->m, WIRE_HELLO_OK, 0, out.data, (uint32_t)out.size, err);
+			   : answer(d, WIRE_HELLO_OK, out.data, (uint32_t)out.size, err);
 	buffer_free(&out);
 	return status;
 }
@@ -76,7 +95,7 @@ static int take_machine(struct destination *d, bool check_only, struct error **e
 	struct machine_offer offer;
 	struct wire_header header;
 	struct reader in;
-	uint8_t answer;
+	uint8_t shared;
 	int status = engine_expect(m, WIRE_MACHINE, &header, m->timeouts.answer, err);
 
 	if (status < 0)
@@ -99,8 +118,8 @@ static int take_machine(struct destination *d, bool check_only, struct error **e
 	description_free(&offer.description);
 	if (status < 0)
 		return status;
-	answer = d->shared_record;
-	return engine_send(m, WIRE_MACHINE_OK, 0, &answer, 1, err);
+	shared = d->shared_record;
+	return answer(d, WIRE_MACHINE_OK, &shared, 1, err);
 }
 
 static int take_schema(struct destination *d, struct reader *in, struct error **err)
@@ -109,14 +128,14 @@ static int take_schema(struct destination *d, struct reader *in, struct error **
 	const struct state_object *objects = d->m->ops->state(d->m->opaque, &count);
 	int status = state_map_decode(&d->map, in, objects, count, d->machine_version, err);
 
-	return status < 0 ? status : engine_send(d->m, WIRE_SCHEMA_OK, 0, NULL, 0, err);
+	return status < 0 ? status : answer(d, WIRE_SCHEMA_OK, NULL, 0, err);
 }
 
 /* A rehearsal: what can fail or is slow the first time does so now. */
 static int take_early(struct destination *d, struct reader *in, struct error **err)
 {
 	uint64_t start;
-	int status = state_decode(&d->map, in, err);
+	int status = state_decode(&d->map, in, true, err);
 
 	if (status < 0)
 		return status;
@@ -140,7 +159,7 @@ static int take_intent(struct destination *d, const struct wire_header *header, 
 	d->quiet = true;
 	d->m->channel.spin_us = ENGINE_SPIN_US;
 	token_encode(token, d->nonce, 0);
-	return engine_send(d->m, WIRE_QUIET, 0, token, sizeof(token), err);
+	return answer(d, WIRE_QUIET, token, sizeof(token), err);
 }
 
 static int take_message(struct destination *d, const struct wire_header *header, struct error **err)
@@ -154,6 +173,7 @@ static int take_message(struct destination *d, const struct wire_header *header,
 	case WIRE_ZERO:
 		return ram_receiver_zero(&d->ram, &in, err);
 	case WIRE_ROUND_END:
+		return header->length == 8 ? 0 : out_of_place(header, err);
 	case WIRE_KEEPALIVE:
 		return 0;
 	case WIRE_SCHEMA:
@@ -174,7 +194,7 @@ static int take_message(struct destination *d, const struct wire_header *header,
 		if (!d->quiet || d->has_delta)
 			return out_of_place(header, err);
 		d->has_delta = true;
-		return state_decode(&d->map, &in, err);
+		return state_decode(&d->map, &in, false, err);
 	case WIRE_ABORT:
 		engine_refused(d->m, header, err);
 		return error_prefix(err, "the source gave up");
@@ -198,12 +218,12 @@ static int tell_ready(struct destination *d, struct error **err)
 			return status;
 		d->ready = true;
 		token_encode(token, d->nonce, d->load_us);
-		return engine_send(d->m, WIRE_READY, 0, token, sizeof(token), err);
+		return answer(d, WIRE_READY, token, sizeof(token), err);
 	}
 	if (now - d->keepalive_us < d->m->timeouts.keepalive)
 		return 0;
 	d->keepalive_us = now;
-	return engine_send(d->m, WIRE_KEEPALIVE, 0, NULL, 0, err);
+	return answer(d, WIRE_KEEPALIVE, NULL, 0, err);
 }
 
 static void publish_progress(struct destination *d)

@@ -16,7 +16,8 @@ void engine_set_status(struct migration *m, enum migration_status status)
 			info->status = status;
 		}
 	});
-	if (changed && m->callbacks.status_changed)
+	/* A pre-check is no migration to those who watch for one. */
+	if (changed && m->callbacks.status_changed && !m->check_only)
 		m->callbacks.status_changed(m->callbacks_opaque, status);
 }
 

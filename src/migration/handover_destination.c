@@ -63,8 +63,11 @@ static int take_over(struct destination *d, struct error **err)
 		status = ops->locks_acquire(d->m->opaque, err);
 	if (status == 0 && d->shared_record) {
 		status = owner_advance(d->owner);
-		if (status < 0)
+		if (status < 0) {
 			error_set_errno(err, status, "cannot write the owner record");
+			if (ops->locks_release)
+				ops->locks_release(d->m->opaque);
+		}
 	}
 	if (status < 0 && d->shared_record)
 		owner_unlock(d->owner);

@@ -138,8 +138,11 @@ static int ask_operator(struct source *s, const char *why, struct error **err)
 	return 0;
 }
 
-/* COMMIT is out and no answer came: the record decides where there is one. */
-static int resolve_doubt(struct source *s, const char *why, struct error **err)
+/*
+ * COMMIT is out and no answer came, or (refused) one that says no: the record decides where there is
+ * one.
+ */
+static int resolve_doubt(struct source *s, bool refused, const char *why, struct error **err)
 {
 	uint64_t deadline = clock_us() + s->parameters.switchover_timeout_ms * 1000, found = 0;
 	struct owner_record *owner = s->owner;
@@ -159,7 +162,7 @@ static int resolve_doubt(struct source *s, const char *why, struct error **err)
 		}
 		if (status != -EAGAIN)
 			return ask_operator(s, "the owner record cannot be read", err);
-		if (owner_taken_by_other(owner, s->epoch)) {
+		if (!refused && owner_taken_by_other(owner, s->epoch)) {
 			/* It holds the lock and has marked: it runs the guest. */
 			owner_close(owner);
 			s->m->ops->moved(s->m->opaque);
@@ -174,8 +177,10 @@ static int commit(struct source *s, uint64_t start_us, struct error **err)
 {
 	struct migration *m = s->m;
 	uint64_t timeout = s->parameters.switchover_timeout_ms * 1000, sent_us, resume_us = 0;
+	uint64_t sent_bytes = m->channel.sent;
 	struct error *reason = NULL;
 	uint8_t token[TOKEN_SIZE];
+	bool unsent;
 	int status;
 
 	/* A cancel comes too late from here on. */
@@ -189,6 +194,7 @@ static int commit(struct source *s, uint64_t start_us, struct error **err)
 	token_encode(token, s->nonce, s->epoch);
 	status = wire_send(&m->wire, WIRE_COMMIT, 0, token, sizeof(token), NULL, 0, 0,
 			   sent_us + timeout, &reason);
+	unsent = status < 0 && m->channel.sent - sent_bytes < WIRE_HEADER_SIZE + TOKEN_SIZE;
 	if (status == 0)
 		status = receive_until(s, WIRE_RUNNING, clock_us() + timeout, &resume_us, &reason);
 	if (status == 0) {
@@ -199,11 +205,12 @@ static int commit(struct source *s, uint64_t start_us, struct error **err)
 		s->account.wire += now - sent_us > resume_us ? now - sent_us - resume_us : 0;
 		owner_close(s->owner);
 		m->ops->moved(m->opaque);
-	} else if (status == -EREMOTEIO && !s->shared_record) {
-		/* It says that it did not take the guest, and nobody else can. */
+	} else if ((status == -EREMOTEIO || unsent) && !s->shared_record) {
+		/* It says that it did not take the guest, or never got the whole COMMIT; and nobody
+		 * else can take it. */
 		status = take_back(s, error_text(reason), err);
 	} else {
-		status = resolve_doubt(s, error_text(reason), err);
+		status = resolve_doubt(s, status == -EREMOTEIO, error_text(reason), err);
 		s->account.total = clock_us() - start_us;
 	}
 	error_free(&reason);

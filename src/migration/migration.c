@@ -64,6 +64,9 @@ static void *engine_thread(void *opaque)
 		pthread_mutex_unlock(&m->lock);
 		if (job == JOB_QUIT)
 			return NULL;
+		/* submit() has set the status, on a thread where nobody may be called back. */
+		if (m->callbacks.status_changed && !m->check_only)
+			m->callbacks.status_changed(m->callbacks_opaque, MIGRATION_SETUP);
 		if (job == JOB_OUTGOING)
 			source_run(m);
 		else

@@ -66,13 +66,18 @@ static int open_file(struct owner_record *record, const char *path, int flags, s
 {
 	cleanup_close int fd = -1;
 
+	struct stat info;
+
 	*record = (struct owner_record){.fd = -1};
 	if (strlen(path) >= sizeof(record->path))
 		return error_set(err, -ENAMETOOLONG, "the owner record's path %s is too long", path);
 	strcpy(record->path, path);
 	if (getrandom(record->self, sizeof(record->self), 0) != sizeof(record->self))
 		return error_set_errno(err, -errno, "cannot get random bytes");
-	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+	/* The path may come from the stream, and opening a device can do things. */
+	if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode))
+		return error_set(err, -EINVAL, "the owner record %s is no regular file", path);
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags, 0600);
 	if (fd < 0)
 		return error_set_errno(err, -errno, "cannot open the owner record %s", path);
 	record->fd = steal_fd(&fd);

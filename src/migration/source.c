@@ -49,6 +49,8 @@ static int send_hello(struct source *s, struct error **err)
 	status = hello_decode(&hello, &in, err);
 	if (status < 0)
 		return status;
+	if (memcmp(hello.nonce, s->nonce, sizeof(s->nonce)) != 0)
+		return error_set(err, -EPROTO, "HELLO-OK belongs to another migration");
 	if (hello.version != WIRE_VERSION)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "the destination speaks stream version %u, this side %u",
@@ -421,7 +423,6 @@ void source_run(struct migration *m)
 
 		info->ram_total = ram ? ram->size : 0;
 	});
-	engine_set_status(m, MIGRATION_SETUP);
 	status = run(&s, &err);
 	if (status < 0 && !s.decided) {
 		prefer_reason(&s, &err);

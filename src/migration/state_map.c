@@ -143,6 +143,17 @@ static void binder_free(struct binder *binder)
 	free(binder->seen);
 }
 
+/* Names come from the stream and end up in messages. */
+static void get_name(struct reader *schema, char name[MAX_NAME])
+{
+	reader_get_string(schema, name, MAX_NAME);
+	for (const char *c = name; *c; c++)
+		if (*c <= ' ' || *c > '~')
+			schema->failed = true;
+	if (!*name)
+		schema->failed = true;
+}
+
 struct field_header {
 	char name[MAX_NAME];
 	unsigned int type, flags;
@@ -168,10 +179,14 @@ static int bind_field(struct state_map *map, struct binder *binder,
 		map_append(map, NULL, NULL, header->size);
 		return 0;
 	}
-	if (header->type != field->type || header->size != field->size)
+	if (header->size != field->size)
 		return error_set(err, -EINVAL,
 				 "'%s %u: %s' has %u bytes on the source and %u here", where,
 				 instance, header->name, header->size, field->size);
+	if (header->type != field->type)
+		return error_set(err, -EINVAL,
+				 "'%s %u: %s' is of type %u on the source and of type %u here",
+				 where, instance, header->name, header->type, field->type);
 	bound = &binder->bound[object - binder->objects][field - object->fields];
 	if (*bound)
 		return error_set(err, -EPROTO, "the source names '%s %u: %s' twice", where,
@@ -212,9 +227,11 @@ static int decode_objects(struct state_map *map, struct reader *schema, struct b
 		char where[MAX_NAME];
 		uint32_t instance, fields;
 
-		reader_get_string(schema, where, sizeof(where));
+		get_name(schema, where);
 		instance = reader_get_u32(schema);
 		fields = reader_get_u32(schema);
+		if (schema->failed)
+			break;
 		object = find_object(binder->objects, binder->count, where, instance);
 		if (object && binder->seen[object - binder->objects])
 			return error_set(err, -EPROTO, "the source names '%s %u' twice", where,
@@ -225,7 +242,7 @@ static int decode_objects(struct state_map *map, struct reader *schema, struct b
 			struct field_header header;
 			int status;
 
-			reader_get_string(schema, header.name, sizeof(header.name));
+			get_name(schema, header.name);
 			header.type = reader_get_u8(schema);
 			header.size = reader_get_u32(schema);
 			header.flags = reader_get_u16(schema);
@@ -307,8 +324,10 @@ void state_encode_delta(const struct state_map *map, struct buffer *out)
 	}
 }
 
-int state_decode(const struct state_map *map, struct reader *in, struct error **err)
+int state_decode(const struct state_map *map, struct reader *in, bool all, struct error **err)
 {
+	uint32_t next = 0;
+
 	while (reader_left(in) && !in->failed) {
 		uint32_t id = reader_get_u32(in);
 		const struct state_binding *binding;
@@ -316,10 +335,18 @@ int state_decode(const struct state_map *map, struct reader *in, struct error **
 
 		if (in->failed || id >= map->count)
 			return error_set(err, -EPROTO, "device state damaged: no value has id %u", id);
+		if (id < next || (all && id > next))
+			return error_set(err, -EPROTO, "device state damaged: value %u came where "
+					 "%u was due", id, next);
+		next = id + 1;
 		binding = &map->bindings[id];
 		value = reader_get_span(in, binding->size);
 		if (value && binding->object)
 			memcpy(value_place(binding), value, binding->size);
 	}
-	return in->failed ? error_set(err, -EPROTO, "device state damaged: it ends in a value") : 0;
+	if (in->failed)
+		return error_set(err, -EPROTO, "device state damaged: it ends in a value");
+	if (all && next != map->count)
+		return error_set(err, -EPROTO, "device state damaged: it ends before value %u", next);
+	return 0;
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/buffer.h"
@@ -44,5 +45,8 @@ void state_map_free(struct state_map *map);
 void state_encode_early(struct state_map *map, struct buffer *out);
 /* Source [window, with values_size reserved]: appends the values that differ from the early copy. */
 void state_encode_delta(const struct state_map *map, struct buffer *out);
-/* Destination [window]: stores values into the objects' data. */
-int state_decode(const struct state_map *map, struct reader *in, struct error **err);
+/*
+ * Destination [window]: stores values into the objects' data. Ids ascend; all: every value of the
+ * dictionary must be there (STATE-EARLY), so that none can be left at what it was by chance.
+ */
+int state_decode(const struct state_map *map, struct reader *in, bool all, struct error **err);

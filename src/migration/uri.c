@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -47,6 +48,9 @@ static int parse_tcp(struct uri *uri, struct error **err)
 			return error_set(err, -EINVAL, "tcp:%s: write tcp:[ADDRESS]:PORT", text);
 		text++;
 	}
+	/* getaddrinfo() takes 99999 and uses its low 16 bits. */
+	if (strspn(colon + 1, "0123456789") == strlen(colon + 1) && strtoul(colon + 1, NULL, 10) > 65535)
+		return error_set(err, -EINVAL, "tcp:%s: a port is at most 65535", uri->rest);
 	if ((size_t)(host_end - text) >= sizeof(uri->host) ||
 	    strlen(colon + 1) >= sizeof(uri->port))
 		return error_set(err, -EINVAL, "the host or port in tcp:%s is too long", uri->rest);
@@ -376,7 +380,8 @@ static int listen_tcp(struct listener *listener, const struct uri *uri, bool ins
 	if (status < 0)
 		return error_set_errno(err, status, "cannot listen on tcp:%s", uri->rest);
 	getnameinfo((struct sockaddr *)&bound, length, NULL, 0, port, sizeof(port), NI_NUMERICSERV);
-	snprintf(listener->address, sizeof(listener->address), "tcp:%.100s:%.8s", uri->host, port);
+	snprintf(listener->address, sizeof(listener->address),
+		 strchr(uri->host, ':') ? "tcp:[%.100s]:%.8s" : "tcp:%.100s:%.8s", uri->host, port);
 	listener->fd = steal_fd(&fd);
 	return 0;
 }

@@ -97,6 +97,9 @@ static int header_check(const struct wire *wire, const uint8_t *raw, struct wire
 		return error_set(err, -EPROTO,
 				 "migration stream damaged: message %u came where %u was due",
 				 header->sequence, wire->receive_sequence);
+	if (header->flags & ~(WIRE_FLAG_LAST | WIRE_FLAG_CHECK))
+		return error_set(err, -EPROTO, "migration stream damaged: %s with flags 0x%x",
+				 wire_type_name(header->type), header->flags);
 	if (header->length > capacity)
 		return error_set(err, -EPROTO,
 				 "migration stream damaged: %s of %u bytes (at most %u are possible)",

@@ -58,6 +58,7 @@ int main(int argc, char **argv)
 	};
 	struct error *error = NULL;
 	unsigned int before;
+	int failed;
 	uv_loop_t loop;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -75,20 +76,18 @@ int main(int argc, char **argv)
 	if (machine_create(&machine, &config, listener, NULL, &error) ||
 	    control_create(&server, &loop, machine, &error))
 		return 1;
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2)) {
+	for (int i = 1; i < argc && !error; i++) {
+		if (!strncmp(argv[i], "--", 2))
 			i += !strcmp(argv[i], "--incoming");
-			continue;
-		}
-		if (control_listen(server, argv[i], &error)) {
+		else if (control_listen(server, argv[i], &error))
 			fprintf(stderr, "%s\n", error_text(error));
-			error_free(&error);
-			return 1;
-		}
 	}
-	puts("listening");
-	fflush(stdout);
-	uv_run(&loop, UV_RUN_DEFAULT);
+	if (!error) {
+		puts("listening");
+		fflush(stdout);
+		uv_run(&loop, UV_RUN_DEFAULT);
+	}
+	failed = error != NULL;
 	control_destroy(server);
 	machine_destroy(machine);
 	uv_close((uv_handle_t *)&ended, NULL);
@@ -99,5 +98,6 @@ int main(int argc, char **argv)
 	uv_library_shutdown();
 	if (count_descriptors() != before)
 		fprintf(stderr, "leaked %d descriptors\n", (int)count_descriptors() - (int)before);
-	return 0;
+	error_free(&error);
+	return failed;
 }
