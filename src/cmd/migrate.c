@@ -22,6 +22,7 @@ static const char help[] =
 	"  --insecure           allow tcp: to another host, unencrypted\n"
 	"  --timeout T          cancel when it is not done by then (default: no limit)\n"
 	"  --detach             start it and return ('godwit status' shows how it goes)\n"
+	"  --quiet              no progress lines\n"
 	"  --json               print the answer of query-migrate instead of text\n"
 	"  --help               this text\n"
 	"\n"
@@ -71,11 +72,12 @@ static int migrate_report(const struct display *display, int result, const json_
 	return fflush(stdout) ? EXIT_FAILED : EXIT_OK;
 }
 
-static int migrate_run(const char *control, struct move_options *options, bool detach, bool json)
+static int migrate_run(const char *control, struct move_options *options, bool detach, bool quiet,
+		       bool json)
 {
 	cleanup_client struct control_client *client = NULL;
 	cleanup_error struct error *error = NULL;
-	struct display display = {.tty = isatty(STDERR_FILENO), .quiet = json};
+	struct display display = {.tty = isatty(STDERR_FILENO), .quiet = quiet || json};
 	json_t *info = NULL;
 	int result;
 
@@ -106,13 +108,14 @@ int cmd_migrate(int argc, char **argv)
 		{"insecure", no_argument, NULL, 'i'},
 		{"timeout", required_argument, NULL, 't'},
 		{"detach", no_argument, NULL, 'd'},
+		{"quiet", no_argument, NULL, 'q'},
 		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL},
 	};
 	struct move_options options = {0};
 	cleanup_error struct error *error = NULL;
-	bool detach = false, json = false;
+	bool detach = false, quiet = false, json = false;
 	uint64_t time = 0;
 	int option, result = 0;
 
@@ -139,6 +142,9 @@ int cmd_migrate(int argc, char **argv)
 		case 'd':
 			detach = true;
 			break;
+		case 'q':
+			quiet = true;
+			break;
 		case 'j':
 			json = true;
 			break;
@@ -154,5 +160,5 @@ int cmd_migrate(int argc, char **argv)
 	if (argc - optind != 2)
 		return tool_usage("migrate", "CONTROL and URI are needed");
 	options.uri = argv[optind + 1];
-	return migrate_run(argv[optind], &options, detach, json);
+	return migrate_run(argv[optind], &options, detach, quiet, json);
 }
