@@ -15,6 +15,10 @@
 /* How long a waiter looks before it sleeps. Longer would take the CPU from the vCPU waited for. */
 #define SPIN_US 20
 
+/* How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed by
+ * a save, a load by a run, and a sleeper wakes late. */
+#define PARK_SPIN_US 50
+
 static _Thread_local struct kvm_vcpu *current;
 
 static int kick_signal(void)
@@ -192,6 +196,15 @@ static void obey(struct kvm_vcpu *vcpu, uint32_t word)
 		futex_wake(&vcpu->done);
 }
 
+static void wait_command(struct kvm_vcpu *vcpu, uint32_t seen)
+{
+	uint64_t until = vcpu->stopped_us + PARK_SPIN_US;
+
+	while (atomic_load(&vcpu->command) == seen && clock_us() < until)
+		clock_relax();
+	futex_wait(&vcpu->command, seen, 0);
+}
+
 static void enter(struct kvm_vcpu *vcpu)
 {
 	if (vcpu->entered_us == 0)
@@ -222,7 +235,7 @@ static void *vcpu_thread(void *opaque)
 		}
 		atomic_store(&vcpu->in_guest, false);
 		if (word == seen) {
-			futex_wait(&vcpu->command, word, 0);
+			wait_command(vcpu, word);
 			continue;
 		}
 		seen = word;
@@ -329,7 +342,7 @@ static int wait_one(struct kvm_vcpu *vcpu, uint64_t deadline_us, uint64_t spin_u
 			break;
 		}
 		if (now < spin_until_us) {
-			__builtin_ia32_pause();
+			clock_relax();
 			continue;
 		}
 		atomic_store(&vcpu->waited_for, true);

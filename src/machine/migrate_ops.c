@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "machine/internal.h"
+#include "machine/owner_path.h"
 
 /* A hint may be late, not for ever. */
 #define SAVE_EARLY_US 2000000u
@@ -426,11 +427,21 @@ static void run(void *opaque, bool running, uint64_t *running_us)
 	pthread_mutex_unlock(&machine->lock);
 }
 
+/* Coming from another host the guest has no record here yet; the next move wants one. */
+static void own(struct machine *machine)
+{
+	cleanup_error struct error *err = NULL;
+
+	if (machine->owner.fd < 0 && owner_record_open(machine, &err) < 0)
+		log_warning("the guest runs without an owner record: %s", error_text(err));
+}
+
 static void arrived(void *opaque)
 {
 	struct machine *machine = opaque;
 
 	pthread_mutex_lock(&machine->lock);
+	own(machine);
 	if (machine->state == MACHINE_RUNNING)
 		machine_emit_simple(machine, MACHINE_EVENT_RESUME);
 	pthread_mutex_unlock(&machine->lock);

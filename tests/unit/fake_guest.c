@@ -384,6 +384,8 @@ static int op_stop(void *opaque, uint64_t deadline_us, bool *was_running, uint64
 		return error_set(err, -EIO, "stop was told to fail");
 	*was_running = guest->was_running = fake_is_running(guest);
 	fake_set_running(guest, false);
+	if (guest->config.write_at_stop)
+		write_page(guest, 1, clock_us());
 	*stopped_us = clock_us();
 	save(guest, false);
 	keep_copy(guest);

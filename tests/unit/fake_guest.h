@@ -44,6 +44,7 @@ struct fake_config {
 	uint64_t hot_pages;   /* the guest writes to pages [0, hot_pages) while it runs; 0: idle */
 	unsigned int pace_us; /* between two writes; 0: as fast as it can */
 	unsigned int vcpus;   /* state objects; at least 1 */
+	bool write_at_stop;   /* page 1, as a vCPU's last act: the window then has memory to send */
 };
 
 /* One processor's state, a value of every type. */
