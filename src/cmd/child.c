@@ -229,6 +229,15 @@ uint64_t line_value(const char *line, const char *name, bool *found)
 	return 0;
 }
 
+void child_leave(struct child *child)
+{
+	control_client_close(child->client);
+	child->client = NULL;
+	if (child->serial >= 0)
+		close(child->serial);
+	child->serial = -1;
+}
+
 void child_stop(struct child *child)
 {
 	uint64_t deadline = clock_us() + STOP_US;
@@ -244,11 +253,7 @@ void child_stop(struct child *child)
 		waitpid(child->pid, NULL, 0);
 		child->pid = 0;
 	}
-	control_client_close(child->client);
-	child->client = NULL;
-	if (child->serial >= 0)
-		close(child->serial);
-	child->serial = -1;
+	child_leave(child);
 	if (*child->log_path)
 		unlink(child->log_path);
 	/* Those of a process that was killed. */

@@ -39,6 +39,9 @@ int child_type(struct child *child, const char *text, struct error **err);
 /* The number after " name=" in a guest's line; 0 and *found false when there is none. */
 uint64_t line_value(const char *line, const char *name, bool *found);
 
+/* Closes the connections; the process runs on. */
+void child_leave(struct child *child);
+
 /* Asks it to quit, waits, kills it if it does not; removes its files. */
 void child_stop(struct child *child);
 /* What it said on stderr last; "" when nothing. Returns buffer. */
