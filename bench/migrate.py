@@ -103,8 +103,14 @@ class Bench:
     def move(self, case, label, monitor, check=False, floor_size=None):
         self.number += 1
         folder = os.path.join(self.folder, str(self.number))
-        self.attempt(case, label, lambda: move.run(monitor, case, folder, self.clocks, self.barecopy,
-                                                   check, floor_size))
+        self.attempt(case, label, lambda: self.move_result(case, monitor, folder, check, floor_size))
+
+    def move_result(self, case, monitor, folder, check, floor_size):
+        result = move.run(monitor, case, folder, self.clocks, self.barecopy, check, floor_size)
+        if 'beside' in result:
+            self.of(case, cases.BESIDE).append({'rate': result['beside']['total_rate']})
+            self.of(case, cases.BESIDE_WARM).append({'rate': result['beside']['warm_rate']})
+        return result
 
     def bare(self, case, size):
         self.attempt(case, cases.BARE, lambda: self.bare_result(case, size))
@@ -127,7 +133,7 @@ def measure_case(bench, chosen, case, monitors):
             own = label == 'Godwit'
             if own or label in case.peers:
                 bench.move(case, label, monitor, check=number == 0,
-                           floor_size=case.bare if own else None)
+                           floor_size=bench.bytes_moved(case) if own else None)
         if 'bare' not in chosen.without:
             bench.bare(case, bench.bytes_moved(case))
 

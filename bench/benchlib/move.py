@@ -68,12 +68,13 @@ def is_host_tsc(ready, pair, khz):
 
 
 def floor(machine, clocks, barecopy, size):
-    """Ticks of the longest gap of the guest while a bare copy runs beside it, and nothing moves."""
+    """A bare copy runs beside the guest, and nothing moves: its rates, and the ticks of the guest's
+    longest gap meanwhile."""
     first = clocks.pair()['tsc']
-    bare_copy(barecopy, size)
+    found = bare_copy(barecopy, size)
     last = clocks.pair()['tsc']
     lines = machine.serial.ask('g', 'gaps')
-    return measure.longest_gap(guestlog.parse_gaps(lines), first, last)
+    return found, measure.longest_gap(guestlog.parse_gaps(lines), first, last)
 
 
 def check_words(machine):
@@ -175,7 +176,7 @@ def run(vmm, case, folder, clocks, barecopy, check=False, floor_size=None):
     try:
         source = boot(vmm, case, folder)
         machines.append(source)
-        stalled = floor(source, clocks, barecopy, floor_size) if floor_size else None
+        beside, stalled = floor(source, clocks, barecopy, floor_size) if floor_size else (None, None)
         destination = vmm.start(folder, 'destination', case,
                                 'unix:' + os.path.join(folder, 'destination.move'))
         machines.append(destination)
@@ -183,6 +184,7 @@ def run(vmm, case, folder, clocks, barecopy, check=False, floor_size=None):
         if stalled is not None:
             khz = guestlog.number(source.serial.wait('boot')[0]['tsc-khz'])
             result['floor_ms'] = stalled / khz
+            result['beside'] = beside
         return result
     except (QmpError, OSError, ValueError, KeyError) as error:
         raise Failed(f'{type(error).__name__}: {error}') from error
