@@ -86,9 +86,6 @@ static int child_connect(struct child *child, struct error **err)
 						    &error);
 
 		if (!result)
-			result = address_connect(child->serial_path, 2000000, &child->serial,
-						 &error);
-		if (!result)
 			return 0;
 		control_client_close(child->client);
 		child->client = NULL;
@@ -137,6 +134,26 @@ int child_start(struct child *child, const char *folder, const char *name, char 
 	return result;
 }
 
+/* A machine that waits for its guest has no serial line yet: it is connected to when it is used. */
+static int child_connect_serial(struct child *child, uint64_t deadline, struct error **err)
+{
+	while (child->serial < 0) {
+		cleanup_error struct error *error = NULL;
+		int result = address_connect(child->serial_path, 1000000, &child->serial, &error);
+
+		if (!result)
+			return 0;
+		if (tool_interrupts)
+			return error_set(err, -EINTR, "interrupted");
+		if (child_ended(child))
+			return error_set(err, -ECHILD, "'godwit run' has ended");
+		if (clock_us() > deadline)
+			return error_set(err, result, "no serial line: %s", error_text(error));
+		usleep(1000);
+	}
+	return 0;
+}
+
 /* A whole line that was read, without its end; NULL when there is none yet. */
 static const char *child_take_line(struct child *child, char *line, size_t length)
 {
@@ -159,7 +176,10 @@ int child_wait_line(struct child *child, const char *prefix, char *line, size_t 
 		    uint64_t timeout_us, struct error **err)
 {
 	uint64_t deadline = clock_us() + timeout_us;
+	int result = child_connect_serial(child, deadline, err);
 
+	if (result)
+		return result;
 	for (;;) {
 		struct pollfd poll_fd = {.fd = child->serial, .events = POLLIN};
 		uint64_t now;
@@ -187,8 +207,11 @@ int child_wait_line(struct child *child, const char *prefix, char *line, size_t 
 
 int child_type(struct child *child, const char *text, struct error **err)
 {
-	int result = io_write_full(child->serial, text, strlen(text), clock_us() + 2000000, err);
+	uint64_t deadline = clock_us() + 2000000;
+	int result = child_connect_serial(child, deadline, err);
 
+	if (!result)
+		result = io_write_full(child->serial, text, strlen(text), deadline, err);
 	return result ? error_prefix(err, "cannot write to the guest's serial line") : 0;
 }
 
@@ -206,6 +229,15 @@ uint64_t line_value(const char *line, const char *name, bool *found)
 	return 0;
 }
 
+void child_leave(struct child *child)
+{
+	control_client_close(child->client);
+	child->client = NULL;
+	if (child->serial >= 0)
+		close(child->serial);
+	child->serial = -1;
+}
+
 void child_stop(struct child *child)
 {
 	uint64_t deadline = clock_us() + STOP_US;
@@ -221,11 +253,7 @@ void child_stop(struct child *child)
 		waitpid(child->pid, NULL, 0);
 		child->pid = 0;
 	}
-	control_client_close(child->client);
-	child->client = NULL;
-	if (child->serial >= 0)
-		close(child->serial);
-	child->serial = -1;
+	child_leave(child);
 	if (*child->log_path)
 		unlink(child->log_path);
 	/* Those of a process that was killed. */

@@ -21,8 +21,9 @@ struct child {
 
 /*
  * Starts this program again with argv (from argv[1] on; ends with NULL), plus --control and
- * --serial in `folder` under `name`, its messages going to a file there, and connects to both. On
- * an error nothing is left running and err quotes what the process said.
+ * --serial in `folder` under `name`, its messages going to a file there, and connects to the
+ * control socket (the serial line when it is used). On an error nothing is left running and err
+ * quotes what the process said.
  */
 int child_start(struct child *child, const char *folder, const char *name, char *const argv[],
 		struct error **err);
@@ -37,6 +38,9 @@ int child_type(struct child *child, const char *text, struct error **err);
 
 /* The number after " name=" in a guest's line; 0 and *found false when there is none. */
 uint64_t line_value(const char *line, const char *name, bool *found);
+
+/* Closes the connections; the process runs on. */
+void child_leave(struct child *child);
 
 /* Asks it to quit, waits, kills it if it does not; removes its files. */
 void child_stop(struct child *child);

@@ -58,6 +58,7 @@ static int demo_start(struct demo *demo, struct error **err)
 {
 	char guest[256];
 	char line[512];
+	/* With --no-shutdown a guest that refuses its options can still be heard. */
 	char *const argv[] = {
 		(char *)"run",
 		(char *)"--name",
@@ -70,6 +71,7 @@ static int demo_start(struct demo *demo, struct error **err)
 		(char *)demo->backing,
 		(char *)"--guest",
 		guest,
+		(char *)"--no-shutdown",
 		NULL,
 	};
 	int n = snprintf(guest, sizeof(guest), "stress,hot=%s,fill=%s,cpus=%s%s%s", demo->hot,
@@ -310,6 +312,7 @@ static int demo_run(struct demo *demo)
 			"The guest runs on: try 'godwit status unix:%s'; end it with "
 			"'godwit qmp unix:%s quit'.\n",
 			demo->vm[demo->here].control_path, demo->vm[demo->here].control_path);
+		child_leave(&demo->vm[demo->here]);
 		child_stop(&demo->vm[1 - demo->here]);
 		return status;
 	}

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include "base/cleanup.h"
@@ -107,19 +108,19 @@ int control_client_execute(struct control_client *client, const char *command, j
 {
 	uint64_t deadline = clock_us() + timeout_us;
 	uint64_t serial = ++client->serial;
+	cleanup_free char *line = NULL;
 	cleanup_free char *text = NULL;
 	json_t *request = json_pack("{s:s, s:I}", "execute", command, "id", (json_int_t)serial);
 	int status;
 
 	if (arguments)
 		json_object_set_new(request, "arguments", arguments);
-	text = json_dumps(request, 0);
+	line = json_dumps(request, 0);
 	json_decref(request);
-	if (!text)
+	/* In one piece: the answer to "quit" may be the last sign of life. */
+	if (!line || asprintf(&text, "%s\n", line) < 0)
 		return error_set(err, -ENOMEM, "cannot write the command %s", command);
 	status = io_write_full(client->fd, text, strlen(text), deadline, err);
-	if (!status)
-		status = io_write_full(client->fd, "\n", 1, deadline, err);
 	if (status)
 		return error_prefix(err, "cannot send %s", command);
 	for (;;) {

@@ -198,7 +198,7 @@ static void obey(struct kvm_vcpu *vcpu, uint32_t word)
 
 static void wait_command(struct kvm_vcpu *vcpu, uint32_t seen)
 {
-	uint64_t until = vcpu->stopped_us + PARK_SPIN_US;
+	uint64_t until = clock_us() + PARK_SPIN_US;
 
 	while (atomic_load(&vcpu->command) == seen && clock_us() < until)
 		clock_relax();
@@ -367,5 +367,27 @@ int kvm_vcpus_wait(struct kvm_vcpu *vcpus, unsigned int count, uint64_t deadline
 	}
 	for (unsigned int i = 0; i < count && result == 0; i++)
 		result = vcpus[i].result < 0 ? vcpus[i].result : 0;
+	return result;
+}
+
+/* So few are quicker done here than by waking their threads, one after the other. */
+#define SERIAL_VCPUS 2
+
+int kvm_vcpus_do(struct kvm_vcpu *vcpus, unsigned int count, unsigned int bits,
+		 uint64_t deadline_us)
+{
+	int result = 0;
+
+	if (count > SERIAL_VCPUS) {
+		kvm_vcpus_tell(vcpus, count, bits);
+		return kvm_vcpus_wait(vcpus, count, deadline_us);
+	}
+	for (unsigned int i = 0; i < count; i++) {
+		if (bits & (KVM_VCPU_LOAD | KVM_VCPU_RESET))
+			vcpus[i].halted = false;
+		vcpus[i].result = vcpus[i].ops->command(&vcpus[i], bits);
+		if (vcpus[i].result < 0 && result == 0)
+			result = vcpus[i].result;
+	}
 	return result;
 }

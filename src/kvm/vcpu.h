@@ -4,8 +4,8 @@
  *
  * The thread either is in KVM_RUN or sleeps on its command word. A command is one word: what to do
  * once (save, load, reset) and where to be afterwards (in the guest, or parked). A newer command
- * replaces one that the thread has not seen yet. All ioctls on the vCPU are made by its own
- * thread, since a foreign one would wait behind KVM_RUN.
+ * replaces one that the thread has not seen yet. Ioctls on the vCPU are made by its own thread, or
+ * by another while it is parked: while it runs a foreign one would wait behind KVM_RUN.
  *
  * Giving a command, obeying it and waiting for it neither allocate nor log: they may be used in
  * the switchover window.
@@ -85,6 +85,14 @@ void kvm_vcpus_tell(struct kvm_vcpu *vcpus, unsigned int count, unsigned int bit
  * 0: no bound), or the first negative result.
  */
 int kvm_vcpus_wait(struct kvm_vcpu *vcpus, unsigned int count, uint64_t deadline_us);
+
+/*
+ * Has parked vCPUs carry out KVM_VCPU_SAVE, _LOAD or _RESET and stay parked; returns when all have:
+ * on their own threads in parallel, or here where waking the threads would take longer than the
+ * work. As kvm_vcpus_wait() otherwise.
+ */
+int kvm_vcpus_do(struct kvm_vcpu *vcpus, unsigned int count, unsigned int bits,
+		 uint64_t deadline_us);
 
 /* On a vCPU's own thread (in a pio or mmio handler): it does not enter the guest again until it is
  * reset or loaded. Elsewhere it does nothing. */

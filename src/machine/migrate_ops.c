@@ -279,16 +279,16 @@ static int stop_quietly(struct machine *machine, uint64_t deadline_us, struct er
 /* [window] All have stopped; each saves itself. */
 static int save_stopped(struct machine *machine, bool running, uint64_t deadline_us)
 {
-	int code, clock = 0;
+	int code = 0;
 
-	kvm_vcpus_tell(machine->vcpus, machine->vcpu_count, KVM_VCPU_SAVE);
 	if (running)
-		clock = x86_clock_read(&machine->platform, true);
-	code = save_platform(machine);
+		code = x86_clock_read(&machine->platform, true);
 	if (code == 0)
-		code = clock;
-	clock = kvm_vcpus_wait(machine->vcpus, machine->vcpu_count, deadline_us);
-	return code < 0 ? code : clock;
+		code = save_platform(machine);
+	if (code == 0)
+		code = kvm_vcpus_do(machine->vcpus, machine->vcpu_count, KVM_VCPU_SAVE,
+				    deadline_us);
+	return code;
 }
 
 static int stop(void *opaque, uint64_t deadline_us, bool *was_running, uint64_t *stopped_us,
@@ -398,8 +398,8 @@ static int load(void *opaque, struct error **err)
 		machine->states[i].tsc_adjust = adjust;
 		machine->states[i].saved_host_tsc = machine->platform.clock.host_tsc;
 	}
-	kvm_vcpus_tell(machine->vcpus, machine->vcpu_count, KVM_VCPU_LOAD);
-	code = kvm_vcpus_wait(machine->vcpus, machine->vcpu_count, clock_us() + MACHINE_STOP_US);
+	code = kvm_vcpus_do(machine->vcpus, machine->vcpu_count, KVM_VCPU_LOAD,
+			    clock_us() + MACHINE_STOP_US);
 	if (code < 0)
 		return machine_vcpus_error(machine, code, err);
 	serial_hold(&machine->serial, true);

@@ -157,7 +157,6 @@ static int take_intent(struct destination *d, const struct wire_header *header, 
 	if (status < 0)
 		return status;
 	d->quiet = true;
-	d->m->channel.spin_us = ENGINE_SPIN_US;
 	token_encode(token, d->nonce, 0);
 	return answer(d, WIRE_QUIET, token, sizeof(token), err);
 }

@@ -98,8 +98,11 @@ static int wait_commit(struct destination *d, struct error **err)
 {
 	struct wire_header header;
 	uint64_t epoch;
-	int status = engine_receive_until(d->m, &header, clock_us() + d->timeout_us, err);
+	int status;
 
+	d->m->channel.spin_us = ENGINE_SPIN_US;
+	status = engine_receive_until(d->m, &header, clock_us() + d->timeout_us, err);
+	d->m->channel.spin_us = 0;
 	if (status == -EREMOTEIO)
 		return error_prefix(err, "the source gave up");
 	if (status < 0) {

@@ -228,7 +228,6 @@ int handover_source(struct source *s, struct error **err)
 	engine_set_status(m, MIGRATION_DEVICE);
 	if (m->cancelled)
 		return error_set(err, -ECANCELED, "cancelled");
-	m->channel.spin_us = ENGINE_SPIN_US;
 	start = clock_us();
 	deadline = start + s->parameters.switchover_timeout_ms * 1000;
 	status = m->ops->stop(m->opaque, deadline, &was_running, &stopped, err);
@@ -237,8 +236,12 @@ int handover_source(struct source *s, struct error **err)
 	s->account.stop = clock_us() - start;
 	status = send_last(s, deadline, was_running, err);
 	prepared = clock_us();
+	/* The guest waits for this answer. It does not wait for RUNNING: then the processor is better
+	 * left to it. */
+	m->channel.spin_us = ENGINE_SPIN_US;
 	if (status == 0)
 		status = receive_until(s, WIRE_VOTE_YES, deadline, &load_us, err);
+	m->channel.spin_us = 0;
 	if (status < 0) {
 		run_on(s);
 		return status;
