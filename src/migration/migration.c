@@ -214,7 +214,8 @@ int migration_incoming(struct migration *m, const struct migration_request *requ
 int migration_cancel(struct migration *m)
 {
 	pthread_mutex_lock(&m->lock);
-	if (m->busy) {
+	/* One that has ended stays as it ended, while its clean-up goes on. */
+	if (m->busy && m->info.phase != MIGRATION_PHASE_DONE) {
 		m->cancelled = true;
 		if (!m->info.in_doubt) {
 			m->info.status = MIGRATION_CANCELLING;
