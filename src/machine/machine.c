@@ -138,6 +138,8 @@ int machine_stop_vcpus(struct machine *machine, uint64_t deadline_us, struct err
 
 void machine_run_vcpus(struct machine *machine)
 {
+	for (unsigned int i = 0; i < machine->vcpu_count; i++)
+		x86_vcpu_ran(&machine->states[i]);
 	serial_hold(&machine->serial, false);
 	kvm_vcpus_tell(machine->vcpus, machine->vcpu_count, KVM_VCPU_RUN);
 }

@@ -29,6 +29,9 @@ static int command(struct kvm_vcpu *vcpu, unsigned int bits)
 		code = x86_vcpu_load(state, state->state, true);
 	if (code == 0 && (bits & KVM_VCPU_SAVE))
 		code = x86_vcpu_save(state, state->state);
+	/* It may go on to run, without another word to this function. */
+	if (bits & (KVM_VCPU_RESET | KVM_VCPU_SAVE))
+		x86_vcpu_ran(state);
 	return code;
 }
 

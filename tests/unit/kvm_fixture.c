@@ -35,6 +35,8 @@ static int command(struct kvm_vcpu *vcpu, unsigned int bits)
 		code = x86_vcpu_load(&fixture->state, fixture->state.state, true);
 	if (code == 0 && (bits & KVM_VCPU_SAVE))
 		code = x86_vcpu_save(&fixture->state, fixture->state.state);
+	if (bits & (KVM_VCPU_RESET | KVM_VCPU_SAVE))
+		x86_vcpu_ran(&fixture->state);
 	return code;
 }
 

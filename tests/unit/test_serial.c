@@ -21,6 +21,8 @@ static void line_open(struct line *line, const char *where)
 
 	memset(line, 0, sizeof(*line));
 	assert_ok(serial_attach(&line->serial, NULL, &line->ports, where, &err), err);
+	assert_int_equal(serial_room(&line->serial), 0); /* held until the guest runs */
+	serial_hold(&line->serial, false);
 }
 
 static void line_close(struct line *line)

@@ -145,6 +145,22 @@ static void test_round_trip(void **state)
 			fail_msg("%s is not what was loaded", f->name);
 	}
 	assert_true(field(&b, "rcx") > 0);
+
+	/* The second load writes what has changed since the first, and what has changed back. */
+	for (int round = 0; round < 3; round++) {
+		memcpy(b.state.state, a.state.state, sizeof(*b.state.state));
+		b.state.state->sregs.cr2 += round == 1 ? 0x1234000 : 0;
+		b.state.state->debugregs.db[2] += round == 1 ? 0x5678 : 0;
+		b.state.state->xsave[32 * 8] = round == 1 ? 0x77 : 0; /* of an XMM register */
+		b.state.state->xsave[512] |= 3;
+		assert_int_equal(fixture_command(&b, KVM_VCPU_LOAD), 0);
+		if (round == 0)
+			continue;
+		assert_int_equal(fixture_command(&b, KVM_VCPU_SAVE), 0);
+		assert_int_equal(field(&b, "cr2") - field(&a, "cr2"), round == 1 ? 0x1234000 : 0);
+		assert_int_equal(field(&b, "dr2") - field(&a, "dr2"), round == 1 ? 0x5678 : 0);
+		assert_int_equal(b.state.state->xsave[32 * 8], round == 1 ? 0x77 : 0);
+	}
 	fixture_close(&a);
 	fixture_close(&b);
 }

@@ -251,7 +251,8 @@ int vcpu_layout_create(struct vcpu_layout *layout, const struct kvm_vm *vm,
 		.xsave_size = sizeof(struct kvm_xsave),
 		.xsave2 = xsave > (int)sizeof(struct kvm_xsave),
 		.sregs2 = kvm_vm_capability(vm, KVM_CAP_SREGS2) > 0,
-		.xcrs = kvm_vm_capability(vm, KVM_CAP_XCRS) > 0,
+		/* Without XSAVE in the guest's CPUID XCR0 is 1 for ever. */
+		.xcrs = x86_cpuid_xcr0(cpuid) && kvm_vm_capability(vm, KVM_CAP_XCRS) > 0,
 	};
 	if (layout->xsave2)
 		layout->xsave_size = (size_t)xsave;

@@ -18,13 +18,15 @@ int x86_vcpu_create(struct x86_vcpu *vcpu, const struct vcpu_layout *layout, int
 	*vcpu = (struct x86_vcpu){.layout = layout, .fd = vcpu_fd};
 	vcpu->state = aligned_alloc(64, sizeof(*vcpu->state));
 	vcpu->fresh = aligned_alloc(64, sizeof(*vcpu->fresh));
+	vcpu->loaded = aligned_alloc(64, sizeof(*vcpu->loaded));
 	vcpu->msrs = calloc(1, sizeof(*vcpu->msrs) +
 				       layout->msr_count * sizeof(vcpu->msrs->entries[0]));
-	if (!vcpu->state || !vcpu->fresh || !vcpu->msrs) {
+	if (!vcpu->state || !vcpu->fresh || !vcpu->loaded || !vcpu->msrs) {
 		x86_vcpu_destroy(vcpu);
 		return error_set(err, -ENOMEM, "no memory for the state of vCPU %u", index);
 	}
 	memset(vcpu->fresh, 0, sizeof(*vcpu->fresh));
+	memset(vcpu->loaded, 0, sizeof(*vcpu->loaded));
 	code = x86_vcpu_save(vcpu, vcpu->fresh);
 	if (code < 0) {
 		x86_vcpu_error(vcpu, index, code, err);
@@ -39,6 +41,7 @@ void x86_vcpu_destroy(struct x86_vcpu *vcpu)
 {
 	free(vcpu->state);
 	free(vcpu->fresh);
+	free(vcpu->loaded);
 	free(vcpu->msrs);
 	*vcpu = (struct x86_vcpu){.fd = -1};
 }
@@ -222,20 +225,31 @@ int x86_vcpu_save(struct x86_vcpu *vcpu, struct vcpu_state *state)
 	return code;
 }
 
+void x86_vcpu_ran(struct x86_vcpu *vcpu)
+{
+	vcpu->loaded_valid = false;
+}
+
+/* A part of the state is as it was loaded last: an ioctl saved. */
+#define SAME(vcpu, state, member)                                                                  \
+	((vcpu)->loaded_valid &&                                                                   \
+	 memcmp(&(state)->member, &(vcpu)->loaded->member, sizeof((state)->member)) == 0)
+
 /*
  * The order matters: control registers before XCR0 (CR4.OSXSAVE), the APIC (which apic_base
- * enables) before the MSRs (TSC deadline), events after the registers they refer to.
+ * enables) before the MSRs (TSC deadline), the registers before the events (setting them takes a
+ * pending exception away).
  */
-int x86_vcpu_load(struct x86_vcpu *vcpu, const struct vcpu_state *state, bool with_tsc)
+static int load_parts(struct x86_vcpu *vcpu, const struct vcpu_state *state, bool with_tsc)
 {
 	struct kvm_mp_state mp_state = {.mp_state = state->mp_state};
-	int code;
+	int code = 0;
 
-	errno = 0;
-	code = load_sregs(vcpu, state);
-	if (code == 0)
+	if (!SAME(vcpu, state, sregs))
+		code = load_sregs(vcpu, state);
+	if (code == 0 && !SAME(vcpu, state, xcr0))
 		code = load_xcr0(vcpu, state);
-	if (code == 0)
+	if (code == 0 && !SAME(vcpu, state, xsave))
 		code = part(vcpu, "xsave", ioctl(vcpu->fd, KVM_SET_XSAVE, state->xsave));
 	if (code == 0 && with_tsc)
 		code = load_tsc(vcpu, state);
@@ -243,15 +257,27 @@ int x86_vcpu_load(struct x86_vcpu *vcpu, const struct vcpu_state *state, bool wi
 		code = part(vcpu, "lapic", ioctl(vcpu->fd, KVM_SET_LAPIC, &state->lapic));
 	if (code == 0)
 		code = load_msrs(vcpu, state);
-	if (code == 0)
-		code = part(vcpu, "events", ioctl(vcpu->fd, KVM_SET_VCPU_EVENTS, &state->events));
-	if (code == 0)
+	if (code == 0 && !SAME(vcpu, state, debugregs))
 		code = part(vcpu, "debug registers",
 			    ioctl(vcpu->fd, KVM_SET_DEBUGREGS, &state->debugregs));
-	if (code == 0)
+	if (code == 0 && !SAME(vcpu, state, mp_state))
 		code = part(vcpu, "mp_state", ioctl(vcpu->fd, KVM_SET_MP_STATE, &mp_state));
 	if (code == 0)
 		code = part(vcpu, "registers", ioctl(vcpu->fd, KVM_SET_REGS, &state->regs));
+	if (code == 0)
+		code = part(vcpu, "events", ioctl(vcpu->fd, KVM_SET_VCPU_EVENTS, &state->events));
+	return code;
+}
+
+int x86_vcpu_load(struct x86_vcpu *vcpu, const struct vcpu_state *state, bool with_tsc)
+{
+	int code;
+
+	errno = 0;
+	code = load_parts(vcpu, state, with_tsc);
+	vcpu->loaded_valid = code == 0;
+	if (code == 0)
+		memcpy(vcpu->loaded, state, sizeof(*state));
 	return code;
 }
 

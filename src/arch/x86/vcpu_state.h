@@ -62,6 +62,8 @@ struct x86_vcpu {
 	int fd;
 	struct vcpu_state *state; /* what a move carries */
 	struct vcpu_state *fresh; /* as it was created; a reset goes back to it */
+	struct vcpu_state *loaded; /* what the vCPU was given last, while it has not run since */
+	bool loaded_valid;
 	struct kvm_msrs *msrs;    /* scratch for the batched ioctls */
 	int64_t tsc_adjust;       /* added to a loaded TSC offset; from the clock, see platform.h */
 	uint64_t saved_host_tsc;  /* the host's TSC when `state` was saved; from the clock too */
@@ -76,10 +78,14 @@ void x86_vcpu_destroy(struct x86_vcpu *vcpu);
 /*
  * Between the vCPU and `state` (the vCPU's thread; window-safe). Values of a stream are not
  * trusted: KVM checks them, and what it refuses is named by x86_vcpu_error(). Load may be done
- * again and again. Return 0 or a negative errno.
+ * again and again; what it would set to the value it has already (from a rehearsal) is left out,
+ * unless x86_vcpu_ran() was called meanwhile. Return 0 or a negative errno.
  */
 int x86_vcpu_save(struct x86_vcpu *vcpu, struct vcpu_state *state);
 int x86_vcpu_load(struct x86_vcpu *vcpu, const struct vcpu_state *state, bool with_tsc);
+
+/* The vCPU enters the guest: what was loaded is no longer what it has. */
+void x86_vcpu_ran(struct x86_vcpu *vcpu);
 
 /* "vCPU 1: KVM refuses the value of msr.0x277" for a failure of the two above. */
 int x86_vcpu_error(const struct x86_vcpu *vcpu, unsigned int index, int code, struct error **err);
