@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +16,12 @@
 /* How long a waiter looks before it sleeps. Longer would take the CPU from the vCPU waited for. */
 #define SPIN_US 20
 
-/* How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed by
- * a save, a load by a run, and a sleeper wakes late. */
-#define PARK_SPIN_US 50
+/*
+ * How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed by
+ * a save, a load by a run, a sleeper wakes late, and a processor that went idle meanwhile wakes even
+ * later. It yields between two looks, so whoever has work gets the processor.
+ */
+#define PARK_SPIN_US 1000
 
 static _Thread_local struct kvm_vcpu *current;
 
@@ -201,7 +205,7 @@ static void wait_command(struct kvm_vcpu *vcpu, uint32_t seen)
 	uint64_t until = clock_us() + PARK_SPIN_US;
 
 	while (atomic_load(&vcpu->command) == seen && clock_us() < until)
-		clock_relax();
+		sched_yield();
 	futex_wait(&vcpu->command, seen, 0);
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include "base/clock.h"
@@ -154,7 +155,7 @@ int channel_wait_readable(struct channel *channel, uint64_t deadline_us)
 		int status;
 
 		if (clock_us() - since < channel->spin_us) {
-			clock_relax();
+			sched_yield();
 			continue;
 		}
 		status = wait_for(channel, POLLIN, deadline_us, since);
@@ -182,8 +183,9 @@ int channel_receive(struct channel *channel, struct iovec *iov, unsigned int cou
 		} else if (n == 0) {
 			status = -EPIPE;
 		} else if (status == -EAGAIN || status == -EINTR) {
-			status = channel->spin_us && clock_us() - since < channel->spin_us
-					 ? 0
+			/* The other side may be waiting for this very processor. */
+			status = clock_us() - since < channel->spin_us
+					 ? sched_yield()
 					 : wait_for(channel, POLLIN, deadline_us, since);
 		}
 		if (status < 0)
