@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "arch/x86/mptable.h"
 #include "base/clock.h"
 #include "machine/internal.h"
 #include "machine/owner_path.h"
@@ -118,11 +119,13 @@ void machine_destroy(struct machine *machine)
 int machine_load_guest(struct machine *machine, struct error **err)
 {
 	const struct boot *boot = &machine->boot;
+	int code;
 
 	if (boot->kernel.size == 0)
 		return error_set(err, -ENOENT, "there is no kernel to start the guest from");
-	return pvh_load(&boot->kernel, machine->ram, boot->initrd, boot->initrd_size, boot->cmdline,
+	code = pvh_load(&boot->kernel, machine->ram, boot->initrd, boot->initrd_size, boot->cmdline,
 			err);
+	return code < 0 ? code : mptable_write(machine->ram, machine->config.cpus, err);
 }
 
 int machine_stop_vcpus(struct machine *machine, uint64_t deadline_us, struct error **err)

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+#include "arch/x86/mptable.h"
 
 #define NOTE_NAME         "Xen"
 #define NOTE_PHYS32_ENTRY 18
@@ -269,11 +270,15 @@ int pvh_check(const struct pvh_kernel *kernel, struct ram *ram, size_t initrd_si
 					 "--memory",
 					 segment->gpa, segment->memory_size);
 		if (overlaps(segment->gpa, segment->memory_size, PVH_INFO_START,
-			     PVH_INFO_END - PVH_INFO_START))
+			     PVH_INFO_END - PVH_INFO_START) ||
+		    overlaps(segment->gpa, segment->memory_size, MPTABLE_START,
+			     MPTABLE_END - MPTABLE_START))
 			return error_set(err, -ENOEXEC,
 					 "kernel: the segment at 0x%" PRIx64
-					 " lies in the area for boot information [0x%x, 0x%x)",
-					 segment->gpa, PVH_INFO_START, PVH_INFO_END);
+					 " lies where boot information goes: [0x%x, 0x%x) or "
+					 "[0x%x, 0x%x)",
+					 segment->gpa, PVH_INFO_START, PVH_INFO_END, MPTABLE_START,
+					 MPTABLE_END);
 		if (initrd && overlaps(segment->gpa, segment->memory_size, initrd, initrd_size))
 			return error_set(err, -ENOMEM,
 					 "the initrd (%zu bytes) and the kernel's segment at "
