@@ -91,7 +91,8 @@ int kvm_system_open(struct kvm_system *system, struct error **err)
 		system->max_slots = 32;
 	manual = capability(fd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2);
 	system->manual_dirty_protect = manual & KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE;
-	system->initially_set = system->manual_dirty_protect && (manual & KVM_DIRTY_LOG_INITIALLY_SET);
+	system->initially_set =
+		system->manual_dirty_protect && (manual & KVM_DIRTY_LOG_INITIALLY_SET);
 	system->fd = steal_fd(&fd);
 	return 0;
 }

@@ -15,8 +15,8 @@
 /* How long a waiter looks before it sleeps. Longer would take the CPU from the vCPU waited for. */
 #define SPIN_US 20
 
-/* How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed by
- * a save, a load by a run, and a sleeper wakes late. */
+/* How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed
+ * by a save, a load by a run, and a sleeper wakes late. */
 #define PARK_SPIN_US 50
 
 static _Thread_local struct kvm_vcpu *current;
@@ -81,7 +81,7 @@ static void exited(struct kvm_vcpu *vcpu, enum kvm_vcpu_exit reason)
 }
 
 __attribute__((format(printf, 2, 3))) static void failed(struct kvm_vcpu *vcpu, const char *format,
-							  ...)
+							 ...)
 {
 	va_list arguments;
 

@@ -16,9 +16,9 @@ static const char *const devices[] = {"serial", "power", "cmos", "movegen"};
 #define DEVICES (sizeof(devices) / sizeof(devices[0]))
 
 static const char *const known_keys[] = {
-	"machine.version", "machine.name",   "machine.uuid",  "memory.size",   "memory.backing",
-	"cpu.count",       "cpu.model",      "tsc.khz",       "kernel.source", "kernel.size",
-	"kernel.crc32c",   "initrd.size",    "initrd.crc32c",
+	"machine.version", "machine.name", "machine.uuid",  "memory.size",   "memory.backing",
+	"cpu.count",       "cpu.model",    "tsc.khz",       "kernel.source", "kernel.size",
+	"kernel.crc32c",   "initrd.size",  "initrd.crc32c",
 };
 static const char *const known_prefixes[] = {"cpuid.", "msr.", "xsave.", "cmdline."};
 
@@ -110,8 +110,9 @@ static int check_key(const struct description_entry *entry, struct error **err)
 		for (size_t i = 0; i < DEVICES; i++)
 			if (strcmp(entry->key + strlen("device."), devices[i]) == 0)
 				return 0;
-		return error_set(err, -ENODEV, "%s: the source has this device, this machine does "
-					       "not",
+		return error_set(err, -ENODEV,
+				 "%s: the source has this device, this machine does "
+				 "not",
 				 entry->key);
 	}
 	return error_set(err, -ENOTSUP, "%s: the source requires this, and it is not known here",
@@ -240,9 +241,10 @@ static int adopt_builtin(const struct description *d, struct machine_config *con
 	int code;
 
 	if (config->kernel)
-		return error_set(err, -EINVAL,
-				 "kernel.source: the source runs the built-in guest, this machine was "
-				 "started with --kernel");
+		return error_set(
+			err, -EINVAL,
+			"kernel.source: the source runs the built-in guest, this machine was "
+			"started with --kernel");
 	if (!config->guest)
 		config->guest = strdup(arguments);
 	code = config->guest ? boot_read(&boot, config, err)
@@ -250,10 +252,11 @@ static int adopt_builtin(const struct description *d, struct machine_config *con
 	if (code < 0)
 		return code;
 	if (strcmp(boot.cmdline, arguments) != 0)
-		code = error_set(err, -EINVAL,
-				 "cmdline: the source's built-in guest was started with \"%s\", this "
-				 "machine's with \"%s\"",
-				 arguments, boot.cmdline);
+		code = error_set(
+			err, -EINVAL,
+			"cmdline: the source's built-in guest was started with \"%s\", this "
+			"machine's with \"%s\"",
+			arguments, boot.cmdline);
 	else
 		code = compare_file(d, "kernel", boot.kernel.size, boot.kernel_crc,
 				    "the two programs have different built-in guests", err);
@@ -277,10 +280,11 @@ static int adopt_file(const struct machine *machine, const struct description *d
 		code = compare_file(d, "initrd", boot->initrd_size, boot->initrd_crc,
 				    "start this machine with the same --initrd", err);
 	if (code == 0 && config->append && strcmp(config->append, cmdline) != 0)
-		code = error_set(err, -EINVAL,
-				 "cmdline: the source's kernel was started with \"%s\", this machine "
-				 "with --append \"%s\"",
-				 cmdline, config->append);
+		code = error_set(
+			err, -EINVAL,
+			"cmdline: the source's kernel was started with \"%s\", this machine "
+			"with --append \"%s\"",
+			cmdline, config->append);
 	if (code == 0 && !config->append) {
 		config->append = strdup(cmdline);
 		if (!config->append)
@@ -303,8 +307,9 @@ static int adopt_boot(const struct machine *machine, const struct description *d
 	else if (source && strcmp(source, "file") == 0)
 		code = adopt_file(machine, d, config, cmdline, err);
 	else
-		code = error_set(err, -EPROTO, "kernel.source: the source says \"%s\", file or guest "
-					       "is expected",
+		code = error_set(err, -EPROTO,
+				 "kernel.source: the source says \"%s\", file or guest "
+				 "is expected",
 				 source ? source : "");
 	free(cmdline);
 	return code;

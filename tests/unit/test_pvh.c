@@ -201,7 +201,8 @@ static void test_refused_places(void **state)
 	assert_ok(pvh_parse(&kernel, &image, sizeof(image), &err), err);
 	assert_ok(pvh_check(&kernel, ram, 0, "", &err), err);
 	kernel.segments[0].gpa = 4 << 20;
-	assert_refused(pvh_check(&kernel, ram, 0, "", &err), err, -ENOMEM, "outside the guest's memory");
+	assert_refused(pvh_check(&kernel, ram, 0, "", &err), err, -ENOMEM,
+		       "outside the guest's memory");
 	kernel.segments[0].gpa = UINT64_MAX - 0x1000;
 	assert_refused(pvh_check(&kernel, ram, 0, "", &err), err, -ENOMEM, "outside");
 	kernel.segments[0].gpa = PVH_INFO_START;
@@ -211,7 +212,8 @@ static void test_refused_places(void **state)
 	kernel.segments[0].gpa = 0x200000;
 	assert_refused(pvh_check(&kernel, ram, 4 << 20, "", &err), err, -ENOMEM, "initrd");
 	kernel.segments[0].gpa = 0x3fc000;
-	assert_refused(pvh_check(&kernel, ram, 0x4000, "", &err), err, -ENOMEM, "beside each other");
+	assert_refused(pvh_check(&kernel, ram, 0x4000, "", &err), err, -ENOMEM,
+		       "beside each other");
 	memset(longest, 'x', PVH_CMDLINE_MAX);
 	longest[PVH_CMDLINE_MAX] = '\0';
 	kernel.segments[0].gpa = 0x200000;
@@ -276,9 +278,12 @@ static void test_processor_table(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_load),           cmocka_unit_test(test_builtin_guest),
-		cmocka_unit_test(test_truncated),      cmocka_unit_test(test_garbage),
-		cmocka_unit_test(test_refused_headers), cmocka_unit_test(test_refused_places),
+		cmocka_unit_test(test_load),
+		cmocka_unit_test(test_builtin_guest),
+		cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_refused_headers),
+		cmocka_unit_test(test_refused_places),
 		cmocka_unit_test(test_processor_table),
 	};
 
