@@ -172,9 +172,9 @@ void fake_create(struct fake_guest *guest, const struct fake_config *config, boo
 	guest->objects = calloc(guest->object_count, sizeof(*guest->objects));
 	require(guest->vcpus && guest->objects, "out of memory");
 	for (unsigned int i = 0; i < guest->config.vcpus; i++)
-		guest->objects[i] = (struct state_object){"vcpu", i, vcpu_fields,
-							  sizeof(vcpu_fields) / sizeof(*vcpu_fields),
-							  &guest->vcpus[i]};
+		guest->objects[i] = (struct state_object){
+			"vcpu", i, vcpu_fields, sizeof(vcpu_fields) / sizeof(*vcpu_fields),
+			&guest->vcpus[i]};
 	guest->objects[guest->config.vcpus] =
 		(struct state_object){"clock", 0, clock_fields, 1, &guest->clock};
 	pthread_mutex_init(&guest->lock, NULL);
@@ -309,8 +309,7 @@ static int op_log_start(void *opaque, struct error **err)
 		for (uint64_t w = 0; w < BITMAP_WORDS(pages); w++)
 			atomic_store(&guest->dirty[i][w], full ? UINT64_MAX : 0);
 		if (full && pages % 64)
-			atomic_store(&guest->dirty[i][pages / 64],
-				     (UINT64_C(1) << pages % 64) - 1);
+			atomic_store(&guest->dirty[i][pages / 64], (UINT64_C(1) << pages % 64) - 1);
 		for (uint64_t w = 0; w < BITMAP_WORDS(pages); w++)
 			atomic_store(&guest->ram->regions[i].written[w], 0);
 	}

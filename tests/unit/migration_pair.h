@@ -19,7 +19,8 @@ void pair_incoming(struct pair *pair);
 void pair_outgoing(struct pair *pair, bool check_only);
 void pair_start(struct pair *pair);
 
-/* The source's outcome is `completed`, the guest is on the destination only, with all its memory and state. */
+/* The source's outcome is `completed`, the guest is on the destination only, with all its memory
+ * and state. */
 void pair_assert_moved(struct pair *pair);
 /* The source's outcome is `status` with `part` in its error, and it runs as before; the
  * destination has never run. */

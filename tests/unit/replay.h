@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes that a source sent in a whole small move, and a player that feeds such bytes, damaged or
- * not, to a fresh destination engine. No cmocka: the fuzzer uses it too.
+ * The bytes that a source sent in a whole small move, and a player that feeds such bytes, damaged
+ * or not, to a fresh destination engine. No cmocka: the fuzzer uses it too.
  */
 #pragma once
 
@@ -35,8 +35,8 @@ struct replay_result {
 };
 
 /*
- * Plays the bytes and closes the sending half. Before byte `intent_at` it waits, for a bounded time,
- * until the destination is ready, as a source does.
+ * Plays the bytes and closes the sending half. Before byte `intent_at` it waits, for a bounded
+ * time, until the destination is ready, as a source does.
  */
 void replay_play(const uint8_t *data, size_t size, size_t intent_at, struct replay_result *result);
 

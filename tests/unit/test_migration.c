@@ -8,8 +8,8 @@
 #define MIB UINT64_C(1048576)
 
 /* 16 MiB: 600 pages with content at the start, 3 in the middle, and 20 that hold zeros. */
-#define PAGES   603u
-#define ZEROS   20u
+#define PAGES 603u
+#define ZEROS 20u
 
 static void fill(struct pair *pair)
 {
@@ -41,7 +41,8 @@ static void move(enum ram_backing backing, enum fake_log log, uint64_t hot)
 	assert_true(info.downtime_us > 0 && info.downtime_us == info.account.total);
 	assert_true(info.dirty_sync_count >= 1);
 	assert_int_equal(info.precopy_bytes + info.downtime_bytes, info.ram_transferred);
-	/* Private memory has huge pages where the host gives them: then whole blocks are touched. */
+	/* Private memory has huge pages where the host gives them: then whole blocks are touched.
+	 */
 	if (backing == RAM_BACKING_SHARED) {
 		assert_int_equal(info.untouched_pages, 4096 - PAGES - ZEROS);
 		/* Blocks of 512 pages are populated: 0-1023 for the first, one for the zeros and
@@ -87,8 +88,10 @@ static void test_writing_initially_set(void **state)
 
 static void test_many_moves(void **state)
 {
-	struct fake_config config = {.size = 4 * MIB, .backing = RAM_BACKING_PRIVATE,
-				     .log = FAKE_LOG_INITIALLY_SET, .hot_pages = 700};
+	struct fake_config config = {.size = 4 * MIB,
+				     .backing = RAM_BACKING_PRIVATE,
+				     .log = FAKE_LOG_INITIALLY_SET,
+				     .hot_pages = 700};
 
 	for (int i = 0; i < 25; i++) {
 		struct pair pair;

@@ -65,10 +65,16 @@ static void *proxy_thread(void *opaque)
 /* False when the byte lies past the message's end. */
 static bool try_wrong(struct wrong *wrong)
 {
-	struct fake_config config = {.size = UINT64_C(2) << 20, .backing = RAM_BACKING_PRIVATE,
-				     .log = FAKE_LOG_MANUAL, .write_at_stop = true};
-	struct engine_timeouts timeouts = {.connect = 300000, .answer = 300000, .keepalive = 100000,
-					   .stall = 300000, .takeover = 100000, .farewell = 20000};
+	struct fake_config config = {.size = UINT64_C(2) << 20,
+				     .backing = RAM_BACKING_PRIVATE,
+				     .log = FAKE_LOG_MANUAL,
+				     .write_at_stop = true};
+	struct engine_timeouts timeouts = {.connect = 300000,
+					   .answer = 300000,
+					   .keepalive = 100000,
+					   .stall = 300000,
+					   .takeover = 100000,
+					   .farewell = 20000};
 	struct migration_info out, in;
 	uint64_t start = clock_us();
 	struct error *err = NULL;
@@ -82,8 +88,10 @@ static bool try_wrong(struct wrong *wrong)
 	pair.source.migration->parameters.switchover_timeout_ms = 200;
 	/* The proxy goes between: source, ends[0] ... fds[0], destination. */
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-	wrong->proxy = (struct wire_proxy){
-		.fds = {ends[1], pair.fds[0]}, .mute_ms = 600, .message = on_message, .opaque = wrong};
+	wrong->proxy = (struct wire_proxy){.fds = {ends[1], pair.fds[0]},
+					   .mute_ms = 600,
+					   .message = on_message,
+					   .opaque = wrong};
 	pair.fds[0] = ends[0];
 	fake_fill(&pair.source, 0, 3, 1);
 	assert_int_equal(pthread_create(&thread, NULL, proxy_thread, &wrong->proxy), 0);
@@ -102,8 +110,8 @@ static bool try_wrong(struct wrong *wrong)
 	}
 	if (fake_is_running(&pair.source) == fake_is_running(&pair.destination))
 		fail_msg("%s byte %zu: %d run; source: %s; destination: %s",
-			 wire_type_name(wrong->type), wrong->at,
-			 2 * fake_is_running(&pair.source), out.error, in.error);
+			 wire_type_name(wrong->type), wrong->at, 2 * fake_is_running(&pair.source),
+			 out.error, in.error);
 	/* A flipped bit is always seen; what follows a decision can change it no more. */
 	if (wrong->happened && wrong->damage == FLIP && wrong->type != WIRE_RUNNING) {
 		assert_true(fake_is_running(&pair.source));

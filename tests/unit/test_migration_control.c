@@ -130,8 +130,10 @@ static void test_twice_is_busy(void **state)
  * moment, the guest is on exactly one side, and a cancelled move can be tried again. */
 static void test_cancel_at_any_moment(void **state)
 {
-	struct fake_config config = {.size = 16 * MIB, .backing = RAM_BACKING_PRIVATE,
-				     .log = FAKE_LOG_INITIALLY_SET, .hot_pages = 500};
+	struct fake_config config = {.size = 16 * MIB,
+				     .backing = RAM_BACKING_PRIVATE,
+				     .log = FAKE_LOG_INITIALLY_SET,
+				     .hot_pages = 500};
 	unsigned int cancelled = 0, moved = 0;
 
 	for (unsigned int us = 0; us < 40000 && moved < 3; us += us < 4000 ? 200 : 1500) {
@@ -188,10 +190,9 @@ static void cancel_while(enum fake_operation operation, bool at_destination)
 
 static void test_cancel_in_every_phase(void **state)
 {
-	static const enum fake_operation at_source[] = {FAKE_DESCRIBE,    FAKE_LOG_START,
-							FAKE_LOG_CLEAR,   FAKE_SAVE_EARLY,
-							FAKE_LOG_HARVEST, FAKE_STOP,
-							FAKE_LOCKS_RELEASE};
+	static const enum fake_operation at_source[] = {
+		FAKE_DESCRIBE,    FAKE_LOG_START, FAKE_LOG_CLEAR,    FAKE_SAVE_EARLY,
+		FAKE_LOG_HARVEST, FAKE_STOP,      FAKE_LOCKS_RELEASE};
 	static const enum fake_operation at_destination[] = {FAKE_BUILD, FAKE_LOAD, FAKE_RUN};
 
 	for (size_t i = 0; i < sizeof(at_source) / sizeof(*at_source); i++)
@@ -275,12 +276,14 @@ static void test_again_after_failure(void **state)
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
 		fake_create(&other, &small, true);
 		fake_create_engine(&other);
-		assert_ok(migration_incoming(other.migration,
-					     &(struct migration_request){.uri = "fd:x", .fd = fds[1]},
-					     &err), err);
+		assert_ok(migration_incoming(
+				  other.migration,
+				  &(struct migration_request){.uri = "fd:x", .fd = fds[1]}, &err),
+			  err);
 		assert_ok(migration_start(pair.source.migration,
 					  &(struct migration_request){.uri = "fd:x", .fd = fds[0]},
-					  &err), err);
+					  &err),
+			  err);
 		fake_wait(&pair.source, 20, &out);
 		assert_int_equal(out.status, MIGRATION_COMPLETED);
 		assert_string_equal(out.error, "");
@@ -322,8 +325,8 @@ static void test_check_only(void **state)
 /* 24 MiB at 100 MB/s take a quarter of a second, and not much more. */
 static void test_max_bandwidth(void **state)
 {
-	struct fake_config config = {.size = 32 * MIB, .backing = RAM_BACKING_PRIVATE,
-				     .log = FAKE_LOG_MANUAL};
+	struct fake_config config = {
+		.size = 32 * MIB, .backing = RAM_BACKING_PRIVATE, .log = FAKE_LOG_MANUAL};
 	struct migration_parameters parameters;
 	struct migration_info out;
 	struct error *err = NULL;
@@ -514,8 +517,10 @@ static void test_strangers_first(void **state)
 /* The machine is destroyed in the middle of a move: bounded, and nothing is left running. */
 static void test_quit_in_the_middle(void **state)
 {
-	struct fake_config config = {.size = 16 * MIB, .backing = RAM_BACKING_PRIVATE,
-				     .log = FAKE_LOG_INITIALLY_SET, .hot_pages = 500};
+	struct fake_config config = {.size = 16 * MIB,
+				     .backing = RAM_BACKING_PRIVATE,
+				     .log = FAKE_LOG_INITIALLY_SET,
+				     .hot_pages = 500};
 
 	for (unsigned int us = 0; us < 12000; us += 1000) {
 		struct pair pair;
@@ -532,8 +537,10 @@ static void test_quit_in_the_middle(void **state)
  * move is said not to converge, and ends when the limit is raised. */
 static void test_not_converging(void **state)
 {
-	struct fake_config config = {.size = 16 * MIB, .backing = RAM_BACKING_PRIVATE,
-				     .log = FAKE_LOG_HARVEST_CLEARS, .hot_pages = 4000};
+	struct fake_config config = {.size = 16 * MIB,
+				     .backing = RAM_BACKING_PRIVATE,
+				     .log = FAKE_LOG_HARVEST_CLEARS,
+				     .hot_pages = 4000};
 	struct migration_parameters parameters;
 	struct migration_info out;
 	struct error *err = NULL;

@@ -233,7 +233,8 @@ static void check(struct trial *trial)
 			fail_msg("in doubt, and runs: %s", describe(trial));
 	}
 	if (trial->act == KILL_DESTINATION && trial->happened && trial->ran_when_killed) {
-		/* Its owner was killed, so it is lost; the source must not run an old copy alone. */
+		/* Its owner was killed, so it is lost; the source must not run an old copy alone.
+		 */
 		if (running(trial, 0))
 			fail_msg("the source runs what had run elsewhere: %s", describe(trial));
 		return;
@@ -315,13 +316,13 @@ static const struct {
 	unsigned int type;
 	bool last;
 } messages[] = {
-	{WIRE_HELLO, false},      {WIRE_HELLO_OK, false},  {WIRE_MACHINE, false},
-	{WIRE_MACHINE_OK, false}, {WIRE_SCHEMA, false},    {WIRE_SCHEMA_OK, false},
-	{WIRE_RANGES, false},     {WIRE_STATE_EARLY, false}, {WIRE_RAM, false},
-	{WIRE_ZERO, false},       {WIRE_ROUND_END, false}, {WIRE_READY, false},
-	{WIRE_INTENT, false},     {WIRE_QUIET, false},     {WIRE_RAM, true},
-	{WIRE_STATE_DELTA, false}, {WIRE_PREPARE, false},  {WIRE_VOTE_YES, false},
-	{WIRE_COMMIT, false},     {WIRE_RUNNING, false},
+	{WIRE_HELLO, false},       {WIRE_HELLO_OK, false},    {WIRE_MACHINE, false},
+	{WIRE_MACHINE_OK, false},  {WIRE_SCHEMA, false},      {WIRE_SCHEMA_OK, false},
+	{WIRE_RANGES, false},      {WIRE_STATE_EARLY, false}, {WIRE_RAM, false},
+	{WIRE_ZERO, false},        {WIRE_ROUND_END, false},   {WIRE_READY, false},
+	{WIRE_INTENT, false},      {WIRE_QUIET, false},       {WIRE_RAM, true},
+	{WIRE_STATE_DELTA, false}, {WIRE_PREPARE, false},     {WIRE_VOTE_YES, false},
+	{WIRE_COMMIT, false},      {WIRE_RUNNING, false},
 };
 
 #define MESSAGES (sizeof(messages) / sizeof(*messages))
@@ -373,10 +374,8 @@ static void test_silence(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_cut_in_the_middle),
-		cmocka_unit_test(test_source_killed),
-		cmocka_unit_test(test_destination_killed),
+		cmocka_unit_test(test_cut),           cmocka_unit_test(test_cut_in_the_middle),
+		cmocka_unit_test(test_source_killed), cmocka_unit_test(test_destination_killed),
 		cmocka_unit_test(test_silence),
 	};
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's parts without an engine: dictionary of state, convergence, handshake bodies, URIs. */
+/* The engine's parts without an engine: dictionary of state, convergence, handshake bodies, URIs.
+ */
 #include "unit.h"
 
 #include <errno.h>
@@ -25,11 +26,17 @@ static const struct state_field abc[] = {FIELD(a, "a"), FIELD(b, "b"), FIELD(c, 
 static const struct state_field aba[] = {FIELD(a, "a"), FIELD(b, "b"), FIELD(c, "a")};
 static const struct state_field ba[] = {FIELD(b, "b"), FIELD(a, "a")};
 static const struct state_field ab_new_c[] = {
-	FIELD(a, "a"), FIELD(b, "b"),
+	FIELD(a, "a"),
+	FIELD(b, "b"),
 	{.name = "c", .type = STATE_U32, .offset = 8, .size = 4, .since = 2}};
-static const struct state_field ab_optional_c[] = {
-	FIELD(a, "a"), FIELD(b, "b"),
-	{.name = "c", .type = STATE_U32, .offset = 8, .size = 4, .since = 1, .flags = STATE_OPTIONAL}};
+static const struct state_field ab_optional_c[] = {FIELD(a, "a"),
+						   FIELD(b, "b"),
+						   {.name = "c",
+						    .type = STATE_U32,
+						    .offset = 8,
+						    .size = 4,
+						    .since = 1,
+						    .flags = STATE_OPTIONAL}};
 static const struct state_field wide_b[] = {
 	FIELD(a, "a"), {.name = "b", .type = STATE_U64, .offset = 4, .size = 8, .since = 1}};
 static const struct state_field bytes_b[] = {
@@ -168,7 +175,8 @@ static void test_state_values(void **state)
 		assert_int_equal(state_decode(&in, &reader, true, NULL), -EPROTO);
 	}
 	reader_init(&reader, values.data + 8, 16);
-	assert_refused(state_decode(&in, &reader, true, &err), err, -EPROTO, "value 1 came where 0");
+	assert_refused(state_decode(&in, &reader, true, &err), err, -EPROTO,
+		       "value 1 came where 0");
 	memcpy(twice, values.data, 8);
 	memcpy(twice + 8, values.data, 8);
 	reader_init(&reader, twice, sizeof(twice));
@@ -176,8 +184,7 @@ static void test_state_values(void **state)
 		       "value 0 came where 1");
 	twice[0] = 3;
 	reader_init(&reader, twice, 8);
-	assert_refused(state_decode(&in, &reader, false, &err), err, -EPROTO,
-		       "no value has id 3");
+	assert_refused(state_decode(&in, &reader, false, &err), err, -EPROTO, "no value has id 3");
 	/* Nothing in a delta is fine: nothing changed. */
 	reader_init(&reader, twice, 0);
 	assert_ok(state_decode(&in, &reader, false, &err), err);
@@ -189,8 +196,10 @@ static void test_state_values(void **state)
 
 static void test_many_vcpus(void **state)
 {
-	struct fake_config config = {.size = UINT64_C(2) << 20, .backing = RAM_BACKING_PRIVATE,
-				     .log = FAKE_LOG_MANUAL, .vcpus = 64};
+	struct fake_config config = {.size = UINT64_C(2) << 20,
+				     .backing = RAM_BACKING_PRIVATE,
+				     .log = FAKE_LOG_MANUAL,
+				     .vcpus = 64};
 	struct pair pair;
 
 	pair_create(&pair, &config);
@@ -207,21 +216,30 @@ static void test_convergence(void **state)
 {
 	static const struct {
 		uint64_t rate, fixed_us, limit_us;
-		uint64_t left[8]; /* bytes after each round; ends with ~0 */
-		unsigned int stop_after;  /* rounds until the verdict is to stop; 0: never */
+		uint64_t left[8];        /* bytes after each round; ends with ~0 */
+		unsigned int stop_after; /* rounds until the verdict is to stop; 0: never */
 		bool converging;
 	} table[] = {
 		/* Nothing left: at once, whatever the limit, if the fixed cost is under it. */
 		{1000000000, 100, 1000, {0, UINT64_MAX}, 1, true},
 		{1000000000, 2000, 1000, {0, 0, 0, 0, UINT64_MAX}, 0, false},
-		/* Below the limit, and each round shrinks it by more than a fifth: go on, to the end. */
-		{1000000000, 0, 300000, {64000000, 32000000, 16000000, 8000000, 8000000, UINT64_MAX},
-		 5, true},
+		/* Below the limit, and each round shrinks it by more than a fifth: go on, to the
+		   end. */
+		{1000000000,
+		 0,
+		 300000,
+		 {64000000, 32000000, 16000000, 8000000, 8000000, UINT64_MAX},
+		 5,
+		 true},
 		/* Below the limit, and a round gains less than a fifth: stop. */
 		{1000000000, 0, 300000, {64000000, 60000000, UINT64_MAX}, 2, true},
 		/* Above the limit and not shrinking: never, and it is said. */
-		{100000000, 0, 300000, {64000000, 64000000, 64000000, 64000000, 64000000, UINT64_MAX},
-		 0, false},
+		{100000000,
+		 0,
+		 300000,
+		 {64000000, 64000000, 64000000, 64000000, 64000000, UINT64_MAX},
+		 0,
+		 false},
 		/* Above the limit, still shrinking. */
 		{100000000, 0, 1000, {64000000, 40000000, 20000000, 10000000, UINT64_MAX}, 0, true},
 		/* Above, then below. */
@@ -237,8 +255,8 @@ static void test_convergence(void **state)
 
 			if (convergence_decide(&c, bytes, table[i].limit_us) == CONVERGENCE_STOP)
 				stopped = round + 1;
-			assert_int_equal(c.expected_us, table[i].fixed_us +
-								bytes * 1000000 / table[i].rate);
+			assert_int_equal(c.expected_us,
+					 table[i].fixed_us + bytes * 1000000 / table[i].rate);
 		}
 		if (stopped != table[i].stop_after ||
 		    convergence_converging(&c, table[i].limit_us) != table[i].converging)
@@ -259,7 +277,7 @@ static void test_convergence_measure(void **state)
 	assert_int_equal(c.rate, 1000000000);
 	/* However small each gain is, the number of rounds is bounded. */
 	c = (struct convergence){.rate = 1000000000};
-	for (uint64_t round = 0, bytes = UINT64_C(1) << 50; ; round++, bytes = bytes / 10 * 7) {
+	for (uint64_t round = 0, bytes = UINT64_C(1) << 50;; round++, bytes = bytes / 10 * 7) {
 		assert_true(round <= 60);
 		if (convergence_decide(&c, bytes + 1000, UINT64_MAX) == CONVERGENCE_STOP)
 			break;
@@ -270,7 +288,10 @@ static void test_convergence_measure(void **state)
 
 static void test_hello(void **state)
 {
-	struct hello in = {.version = 3, .version_min = 2, .features = 0x81, .required = 0x80,
+	struct hello in = {.version = 3,
+			   .version_min = 2,
+			   .features = 0x81,
+			   .required = 0x80,
 			   .nonce = {1, 2, 3, 16}},
 		     out;
 	struct buffer body = {0};
@@ -297,8 +318,12 @@ static void test_hello(void **state)
 
 static void test_machine_offer(void **state)
 {
-	struct machine_offer in = {.machine_version = 4, .owner_path = "/run/x", .owner_durable = true,
-				   .owner = {9}, .epoch = 5, .switchover_timeout_ms = 1234},
+	struct machine_offer in = {.machine_version = 4,
+				   .owner_path = "/run/x",
+				   .owner_durable = true,
+				   .owner = {9},
+				   .epoch = 5,
+				   .switchover_timeout_ms = 1234},
 			     out;
 	struct buffer body = {0};
 	struct error *err = NULL;
@@ -334,14 +359,20 @@ static void test_machine_offer(void **state)
 	in.description.entries[1].key = strdup("memory.size");
 	machine_offer_encode(&in, &body);
 	reader_init(&reader, body.data, body.size);
-	assert_refused(machine_offer_decode(&out, &reader, &err), err, -EPROTO, "repeated property");
+	assert_refused(machine_offer_decode(&out, &reader, &err), err, -EPROTO,
+		       "repeated property");
 	description_free(&in.description);
 	buffer_free(&body);
 }
 
 static void test_prepare(void **state)
 {
-	struct prepare in = {.nonce = {5}, .epoch = 1, .running = true, .pages = 2, .zero_pages = 3}, out;
+	struct prepare in = {.nonce = {5},
+			     .epoch = 1,
+			     .running = true,
+			     .pages = 2,
+			     .zero_pages = 3},
+		       out;
 	uint8_t raw[PREPARE_SIZE + 1] = {0};
 	struct error *err = NULL;
 	struct reader reader;
@@ -376,8 +407,9 @@ static void refuse(const char *uri, bool listening, int code, const char *part)
 
 static void test_uri(void **state)
 {
-	static const char *const good[] = {"unix:/run/x", "unix:relative", "tcp:127.0.0.1:5",
-					   "tcp:localhost:65535", "tcp:[::1]:0", "tcp::7"};
+	static const char *const good[] = {"unix:/run/x",     "unix:relative",
+					   "tcp:127.0.0.1:5", "tcp:localhost:65535",
+					   "tcp:[::1]:0",     "tcp::7"};
 	struct migration_request request = {.fd = -1};
 	struct error *err = NULL;
 	char path[200];
@@ -462,16 +494,11 @@ static void test_listen(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_state),
-		cmocka_unit_test(test_state_object_twice),
-		cmocka_unit_test(test_state_values),
-		cmocka_unit_test(test_many_vcpus),
-		cmocka_unit_test(test_convergence),
-		cmocka_unit_test(test_convergence_measure),
-		cmocka_unit_test(test_hello),
-		cmocka_unit_test(test_machine_offer),
-		cmocka_unit_test(test_prepare),
-		cmocka_unit_test(test_uri),
+		cmocka_unit_test(test_state),        cmocka_unit_test(test_state_object_twice),
+		cmocka_unit_test(test_state_values), cmocka_unit_test(test_many_vcpus),
+		cmocka_unit_test(test_convergence),  cmocka_unit_test(test_convergence_measure),
+		cmocka_unit_test(test_hello),        cmocka_unit_test(test_machine_offer),
+		cmocka_unit_test(test_prepare),      cmocka_unit_test(test_uri),
 		cmocka_unit_test(test_listen),
 	};
 

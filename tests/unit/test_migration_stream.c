@@ -172,7 +172,8 @@ static void rearrange(unsigned int at, bool twice)
 	free(all);
 	/* A round's end says nothing; memory may come twice only if it is counted. */
 	if (result.ran && recording.messages[at].type != WIRE_ROUND_END &&
-	    recording.messages[at].type != WIRE_RANGES && recording.messages[at].type != WIRE_COMMIT)
+	    recording.messages[at].type != WIRE_RANGES &&
+	    recording.messages[at].type != WIRE_COMMIT)
 		fail_msg("it ran with %s %s", wire_type_name(recording.messages[at].type),
 			 twice ? "sent twice" : "left out");
 	if (result.ran && !twice && recording.messages[at].type != WIRE_ROUND_END)

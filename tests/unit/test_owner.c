@@ -92,7 +92,7 @@ static void test_hand_over(void **state)
 	assert_int_equal(b.epoch, 2);
 	assert_true(owner_taken_by_other(&a, 1));
 	assert_false(owner_taken_by_other(&b, 1)); /* it is its own mark */
-	owner_close(&a); /* not locked: the file stays */
+	owner_close(&a);                           /* not locked: the file stays */
 	assert_int_equal(access(path, F_OK), 0);
 	owner_close(&b);
 	assert_int_equal(access(path, F_OK), -1);
@@ -131,7 +131,8 @@ static void test_damaged(void **state)
 		uint8_t wrong = raw[i] ^ 0x10;
 
 		assert_int_equal(pwrite(a.fd, &wrong, 1, i), 1);
-		assert_refused(owner_open(&b, path, false, a.self, a.epoch, &err), err, -ESTALE, path);
+		assert_refused(owner_open(&b, path, false, a.self, a.epoch, &err), err, -ESTALE,
+			       path);
 		assert_false(owner_taken_by_other(&a, 0));
 		assert_int_equal(pwrite(a.fd, &raw[i], 1, i), 1);
 	}

@@ -14,7 +14,7 @@ struct wire_message {
 	int direction;
 	unsigned int type, flags;
 	uint32_t sequence;
-	uint8_t *data; /* header, body, payload */
+	uint8_t *data;     /* header, body, payload */
 	size_t size, body; /* bytes in all, and of the body */
 };
 
@@ -22,7 +22,7 @@ enum wire_verdict {
 	WIRE_FORWARD,
 	WIRE_FORWARD_HALF, /* then end */
 	WIRE_END,          /* both connections are closed */
-	WIRE_MUTE,         /* nothing moves any more, nothing is closed, until `mute_ms` have passed */
+	WIRE_MUTE, /* nothing moves any more, nothing is closed, until `mute_ms` have passed */
 };
 
 struct wire_proxy {
