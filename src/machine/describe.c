@@ -139,7 +139,7 @@ static int adopt_sizes(const struct description *d, struct machine_config *confi
 {
 	const char *backing = description_get(d, "memory.backing");
 	char there[32], here[32];
-	uint64_t version, memory, cpus;
+	uint64_t version = 0, memory = 0, cpus = 0;
 	int code;
 
 	code = get_number(d, "machine.version", 1, UINT32_MAX, &version, err);
@@ -218,7 +218,7 @@ static int compare_file(const struct description *d, const char *what, size_t si
 			const char *advice, struct error **err)
 {
 	char key[DESCRIPTION_MAX_KEY + 1];
-	uint64_t there_size, there_crc;
+	uint64_t there_size = 0, there_crc = 0;
 	int code;
 
 	snprintf(key, sizeof(key), "%s.size", what);
@@ -237,7 +237,7 @@ static int compare_file(const struct description *d, const char *what, size_t si
 static int adopt_builtin(const struct description *d, struct machine_config *config,
 			 const char *arguments, struct error **err)
 {
-	struct boot boot;
+	struct boot boot = {0};
 	int code;
 
 	if (config->kernel)
@@ -319,8 +319,8 @@ static int adopt_boot(const struct machine *machine, const struct description *d
 static int check_host(const struct machine *machine, const struct description *d,
 		      const struct x86_cpuid *cpuid, struct error **err)
 {
-	struct x86_host host;
-	uint64_t khz;
+	struct x86_host host = {0};
+	uint64_t khz = 0;
 	int code = get_number(d, "tsc.khz", 0, UINT32_MAX, &khz, err);
 
 	if (code == 0)

@@ -138,7 +138,7 @@ static void keep_movable(struct x86_cpuid *cpuid, const struct kvm_system *syste
 		0x8000000a,       /* SVM */
 		0x8000001d, 0x8000001e, 0x80000026,
 	};
-	struct x86_cpuid_leaf *leaf = find_or_add(cpuid, 1, 0);
+	struct x86_cpuid_leaf *leaf;
 
 	for (size_t i = 0; i < sizeof(dropped) / sizeof(dropped[0]); i++)
 		drop(cpuid, dropped[i]);
