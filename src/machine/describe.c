@@ -251,7 +251,7 @@ static int adopt_builtin(const struct description *d, struct machine_config *con
 			     : error_set(err, -ENOMEM, "no memory for the machine's options");
 	if (code < 0)
 		return code;
-	if (strcmp(boot.cmdline, arguments) != 0)
+	if (!boot.cmdline || strcmp(boot.cmdline, arguments) != 0)
 		code = error_set(
 			err, -EINVAL,
 			"cmdline: the source's built-in guest was started with \"%s\", this "
