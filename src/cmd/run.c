@@ -248,8 +248,8 @@ static int parse_options(struct run *run, struct machine_config *config, int arg
 		if (id == OPTION_HELP)
 			return -1;
 		if (take_option(run, config, id, optarg, &err) < 0) {
-			int status = tool_usage("run", "--%s: %s", options[index].name,
-						error_text(err));
+			int status =
+				tool_usage("run", "--%s: %s", options[index].name, error_text(err));
 
 			error_free(&err);
 			return status;
@@ -258,8 +258,9 @@ static int parse_options(struct run *run, struct machine_config *config, int arg
 	if (optind < argc)
 		return tool_usage("run", "what is \"%s\"? Options begin with --", argv[optind]);
 	if (!config->kernel && !config->guest && !config->incoming)
-		return tool_usage("run", "nothing to run: give --kernel FILE, --guest ARGUMENTS, or "
-					 "--incoming URI");
+		return tool_usage("run",
+				  "nothing to run: give --kernel FILE, --guest ARGUMENTS, or "
+				  "--incoming URI");
 	return 0;
 }
 

@@ -37,8 +37,8 @@ int bus_add(struct bus *bus, uint64_t start, uint64_t size, const char *name, bu
 		other = &bus->ranges[place];
 	if (other)
 		return error_set(err, -EEXIST,
-				 "device %s at 0x%" PRIx64 " overlaps device %s at 0x%" PRIx64, name,
-				 start, other->name, other->start);
+				 "device %s at 0x%" PRIx64 " overlaps device %s at 0x%" PRIx64,
+				 name, start, other->name, other->start);
 
 	if (bus->count == bus->capacity) {
 		unsigned int capacity = bus->capacity ? bus->capacity * 2 : 8;

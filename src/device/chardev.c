@@ -208,9 +208,10 @@ static int listen_unix(struct chardev *chardev, const char *path, struct error *
 	cleanup_close int fd = -1, probe = -1;
 
 	if (strlen(path) == 0 || strlen(path) >= sizeof(address.sun_path))
-		return error_set(err, -ENAMETOOLONG,
-				 "serial: the socket path \"%s\" has %zu bytes, 1 to %zu are possible",
-				 path, strlen(path), sizeof(address.sun_path) - 1);
+		return error_set(
+			err, -ENAMETOOLONG,
+			"serial: the socket path \"%s\" has %zu bytes, 1 to %zu are possible", path,
+			strlen(path), sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

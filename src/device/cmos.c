@@ -25,19 +25,32 @@ static uint8_t read_byte(const struct cmos_state *state)
 
 	gmtime_r(&seconds, &now);
 	switch (state->index) {
-	case 0x00: return bcd(now.tm_sec);
-	case 0x02: return bcd(now.tm_min);
-	case 0x04: return bcd(now.tm_hour);
-	case 0x06: return bcd(now.tm_wday + 1);
-	case 0x07: return bcd(now.tm_mday);
-	case 0x08: return bcd(now.tm_mon + 1);
-	case 0x09: return bcd(now.tm_year % 100);
-	case 0x0a: return 0x26; /* 32768 Hz, no update in progress */
-	case 0x0b: return 0x02; /* 24 hours, BCD */
-	case 0x0c: return 0x00; /* no interrupt */
-	case 0x0d: return 0x80; /* valid */
-	case CENTURY: return bcd((now.tm_year + 1900) / 100);
-	default: return state->bytes[state->index];
+	case 0x00:
+		return bcd(now.tm_sec);
+	case 0x02:
+		return bcd(now.tm_min);
+	case 0x04:
+		return bcd(now.tm_hour);
+	case 0x06:
+		return bcd(now.tm_wday + 1);
+	case 0x07:
+		return bcd(now.tm_mday);
+	case 0x08:
+		return bcd(now.tm_mon + 1);
+	case 0x09:
+		return bcd(now.tm_year % 100);
+	case 0x0a:
+		return 0x26; /* 32768 Hz, no update in progress */
+	case 0x0b:
+		return 0x02; /* 24 hours, BCD */
+	case 0x0c:
+		return 0x00; /* no interrupt */
+	case 0x0d:
+		return 0x80; /* valid */
+	case CENTURY:
+		return bcd((now.tm_year + 1900) / 100);
+	default:
+		return state->bytes[state->index];
 	}
 }
 

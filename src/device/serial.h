@@ -34,7 +34,8 @@ struct serial {
 	bool held; /* takes no input */
 };
 
-/* where: see chardev_open(). Held until serial_hold(false); vm may be created later, before that. */
+/* where: see chardev_open(). Held until serial_hold(false); vm may be created later, before that.
+ */
 int serial_attach(struct serial *serial, const struct kvm_vm *vm, struct bus *ports,
 		  const char *where, struct error **err);
 void serial_detach(struct serial *serial);

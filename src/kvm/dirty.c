@@ -45,8 +45,8 @@ int kvm_dirty_clear(const struct kvm_dirty *dirty, const struct kvm_slot *slot, 
 	if (!dirty->manual)
 		return 0;
 	/* A slot has fewer than 2^31 pages (KVM_MEM_MAX_NR_PAGES), so num_pages holds any count. */
-	if (count > INT32_MAX || first % 64 || first >= slot->size >> 12 || count > (slot->size >> 12) - first ||
-	    (count % 64 && first + count != slot->size >> 12))
+	if (count > INT32_MAX || first % 64 || first >= slot->size >> 12 ||
+	    count > (slot->size >> 12) - first || (count % 64 && first + count != slot->size >> 12))
 		return -EINVAL;
 
 	log.num_pages = (uint32_t)count;

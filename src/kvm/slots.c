@@ -111,10 +111,11 @@ static int check_new(const struct kvm_slots *table, uint64_t gpa, uint64_t size,
 
 	if (size == 0 || gpa % SLOT_ALIGNMENT || size % SLOT_ALIGNMENT ||
 	    (uintptr_t)hva % SLOT_ALIGNMENT)
-		return error_set(err, -EINVAL,
-				 "memory slot at 0x%" PRIx64 ", 0x%" PRIx64
-				 " bytes: address and size must be multiples of 4 KiB and not empty",
-				 gpa, size);
+		return error_set(
+			err, -EINVAL,
+			"memory slot at 0x%" PRIx64 ", 0x%" PRIx64
+			" bytes: address and size must be multiples of 4 KiB and not empty",
+			gpa, size);
 	if (gpa + size < gpa)
 		return error_set(err, -EINVAL,
 				 "memory slot at 0x%" PRIx64 ", 0x%" PRIx64
@@ -154,10 +155,9 @@ static int add_locked(struct kvm_slots *table, uint64_t gpa, uint64_t size, void
 	slot.id = (uint32_t)id;
 	code = set_region(table->vm_fd, &slot, size);
 	if (code < 0)
-		return error_set_errno(err, code,
-				       "KVM refuses a memory slot of 0x%" PRIx64
-				       " bytes at 0x%" PRIx64,
-				       size, gpa);
+		return error_set_errno(
+			err, code, "KVM refuses a memory slot of 0x%" PRIx64 " bytes at 0x%" PRIx64,
+			size, gpa);
 
 	bitmap_clear_range(table->free_ids, id, 1);
 	memmove(&table->slots[place + 1], &table->slots[place],

@@ -16,8 +16,8 @@
 #include "base/error.h"
 
 struct kvm_slot {
-	uint64_t gpa;   /* 4 KiB-aligned */
-	uint64_t size;  /* bytes, 4 KiB-aligned, not 0 */
+	uint64_t gpa;  /* 4 KiB-aligned */
+	uint64_t size; /* bytes, 4 KiB-aligned, not 0 */
 	uint8_t *hva;
 	uint32_t id;    /* KVM's slot number */
 	uint32_t flags; /* KVM_MEM_* */

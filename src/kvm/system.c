@@ -38,13 +38,16 @@ static int open_failed(int code, struct error **err)
 		if (stat(KVM_PATH, &status) != 0)
 			break;
 		group = getgrgid(status.st_gid);
-		if (group && !(status.st_mode & 0006))
+		if (!(status.st_mode & S_IWGRP) || !(status.st_mode & S_IRGRP))
 			return error_set(err, -code,
 					 "no right to open " KVM_PATH
-					 ": it belongs to the group \"%s\"; join it (usermod -aG "
-					 "%s USER, then log in again)",
-					 group->gr_name, group->gr_name);
-		break;
+					 ": only its owner may; as root, give it to a group (chgrp "
+					 "kvm, chmod 660) and join that");
+		return error_set(err, -code,
+				 "no right to open " KVM_PATH
+				 ": it belongs to the group \"%s\"; join it (as root: usermod -aG "
+				 "%s USER, then log in again)",
+				 group ? group->gr_name : "?", group ? group->gr_name : "GROUP");
 	default:
 		break;
 	}
@@ -62,6 +65,8 @@ int kvm_system_open(struct kvm_system *system, struct error **err)
 		return open_failed(errno, err);
 
 	version = ioctl(fd, KVM_GET_API_VERSION, 0);
+	if (version < 0)
+		return error_set_errno(err, -errno, KVM_PATH " does not answer as KVM does");
 	if (version != KVM_API_VERSION)
 		return error_set(err, -ENOTSUP,
 				 "the kernel's KVM speaks API version %d, version %d is needed",
@@ -86,7 +91,8 @@ int kvm_system_open(struct kvm_system *system, struct error **err)
 		system->max_slots = 32;
 	manual = capability(fd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2);
 	system->manual_dirty_protect = manual & KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE;
-	system->initially_set = system->manual_dirty_protect && (manual & KVM_DIRTY_LOG_INITIALLY_SET);
+	system->initially_set =
+		system->manual_dirty_protect && (manual & KVM_DIRTY_LOG_INITIALLY_SET);
 	system->fd = steal_fd(&fd);
 	return 0;
 }

@@ -9,7 +9,7 @@
 
 struct kvm_system {
 	int fd;
-	size_t run_size;           /* bytes of a vCPU's shared kvm_run mapping */
+	size_t run_size; /* bytes of a vCPU's shared kvm_run mapping */
 	unsigned int max_vcpus;
 	unsigned int max_slots;
 	bool manual_dirty_protect; /* KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2 */

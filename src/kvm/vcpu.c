@@ -85,7 +85,7 @@ static void exited(struct kvm_vcpu *vcpu, enum kvm_vcpu_exit reason)
 }
 
 __attribute__((format(printf, 2, 3))) static void failed(struct kvm_vcpu *vcpu, const char *format,
-							  ...)
+							 ...)
 {
 	va_list arguments;
 
@@ -338,7 +338,7 @@ static int wait_one(struct kvm_vcpu *vcpu, uint64_t deadline_us, uint64_t spin_u
 	uint32_t word = atomic_load(&vcpu->command), done;
 	int code = 0;
 
-	while ((done = atomic_load(&vcpu->done)) != word) {
+	while (atomic_load(&vcpu->done) != word) {
 		uint64_t now = clock_us();
 
 		if (deadline_us && now >= deadline_us) {

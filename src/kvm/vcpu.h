@@ -28,7 +28,7 @@
 #define KVM_VCPU_QUIT  0x10u /* the thread ends */
 
 enum kvm_vcpu_exit {
-	KVM_VCPU_EXIT_RESET,    /* triple fault, or the kernel reports that the guest wants a reset */
+	KVM_VCPU_EXIT_RESET, /* triple fault, or the kernel reports that the guest wants a reset */
 	KVM_VCPU_EXIT_SHUTDOWN, /* the kernel reports that the guest wants to be off */
 	KVM_VCPU_EXIT_ERROR,    /* KVM cannot go on; vcpu->failure says why */
 };
@@ -39,7 +39,8 @@ struct kvm_vcpu;
 struct kvm_vcpu_ops {
 	void (*pio)(void *opaque, uint16_t port, bool write, void *data, unsigned int size);
 	void (*mmio)(void *opaque, uint64_t gpa, bool write, void *data, unsigned int size);
-	/* Carries out KVM_VCPU_SAVE, _LOAD or _RESET: 0 or a negative errno. No allocation, no log. */
+	/* Carries out KVM_VCPU_SAVE, _LOAD or _RESET: 0 or a negative errno. No allocation, no log.
+	 */
 	int (*command)(struct kvm_vcpu *vcpu, unsigned int bits);
 	/* The vCPU is halted until it is reset or loaded. */
 	void (*exited)(struct kvm_vcpu *vcpu, enum kvm_vcpu_exit reason);
@@ -54,17 +55,17 @@ struct kvm_vcpu {
 	void *opaque;
 	pthread_t thread;
 	bool thread_started;
-	_Atomic(uint32_t) tid;      /* 0 until the thread runs; a futex */
-	_Atomic(uint32_t) command;  /* sequence << 8 | bits; a futex */
-	_Atomic(uint32_t) done;     /* the last command obeyed; a futex */
-	_Atomic(bool) in_guest;     /* a kick needs a signal */
-	_Atomic(bool) waited_for;   /* somebody sleeps on done */
-	bool pending_io;            /* an exit that KVM completes at the next KVM_RUN */
-	bool halted;                /* does not enter the guest until reset or loaded; own thread */
-	int result;                 /* of the last command; read after done */
-	uint64_t stopped_us;        /* when the last command found the guest stopped */
-	uint64_t entered_us;        /* when the guest was entered first after the last command */
-	char failure[192];          /* set before exited(KVM_VCPU_EXIT_ERROR) */
+	_Atomic(uint32_t) tid;     /* 0 until the thread runs; a futex */
+	_Atomic(uint32_t) command; /* sequence << 8 | bits; a futex */
+	_Atomic(uint32_t) done;    /* the last command obeyed; a futex */
+	_Atomic(bool) in_guest;    /* a kick needs a signal */
+	_Atomic(bool) waited_for;  /* somebody sleeps on done */
+	bool pending_io;           /* an exit that KVM completes at the next KVM_RUN */
+	bool halted;               /* does not enter the guest until reset or loaded; own thread */
+	int result;                /* of the last command; read after done */
+	uint64_t stopped_us;       /* when the last command found the guest stopped */
+	uint64_t entered_us;       /* when the guest was entered first after the last command */
+	char failure[192];         /* set before exited(KVM_VCPU_EXIT_ERROR) */
 };
 
 /* Creates the vCPU (its descriptor); ioctls on it may be made until the thread is started. */

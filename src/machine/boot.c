@@ -84,8 +84,9 @@ static int check_cmdline(const char *text, struct error **err)
 {
 	for (const char *c = text; *c; c++)
 		if (*c < ' ' || *c > '~')
-			return error_set(err, -EINVAL,
-					 "the command line may have printable ASCII characters only");
+			return error_set(
+				err, -EINVAL,
+				"the command line may have printable ASCII characters only");
 	return 0;
 }
 
@@ -95,9 +96,10 @@ int boot_read(struct boot *boot, const struct machine_config *config, struct err
 
 	*boot = (struct boot){0};
 	if (config->guest && (config->kernel || config->initrd || config->append))
-		return error_set(err, -EINVAL,
-				 "--guest starts the built-in guest: it takes no --kernel, --initrd "
-				 "or --append");
+		return error_set(
+			err, -EINVAL,
+			"--guest starts the built-in guest: it takes no --kernel, --initrd "
+			"or --append");
 	if (!config->kernel && (config->initrd || config->append))
 		return error_set(err, -EINVAL, "--initrd and --append need a --kernel");
 	boot->cmdline = config->guest ? guest_cmdline(config->guest, config->cpus)

@@ -30,10 +30,11 @@ static int set_tsc_rate(struct machine *machine, int vcpu_fd, struct error **err
 	if (here <= 0 || khz == 0 || x86_tsc_rates_agree(khz, (uint32_t)here))
 		return 0;
 	if (ioctl(vcpu_fd, KVM_SET_TSC_KHZ, khz) != 0)
-		return error_set_errno(err, -errno,
-				       "tsc.khz: the guest's time stamp counter runs at %u kHz, this "
-				       "host's at %d, and KVM cannot scale it",
-				       khz, here);
+		return error_set_errno(
+			err, -errno,
+			"tsc.khz: the guest's time stamp counter runs at %u kHz, this "
+			"host's at %d, and KVM cannot scale it",
+			khz, here);
 	return 0;
 }
 

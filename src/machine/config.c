@@ -94,11 +94,10 @@ static bool is_name(const char *text)
 int machine_config_check(const struct machine_config *config, struct error **err)
 {
 	if (config->uuid && !is_uuid(config->uuid))
-		return error_set(err, -EINVAL,
-				 "\"%s\" is no UUID (8-4-4-4-12 hexadecimal digits)", config->uuid);
+		return error_set(err, -EINVAL, "\"%s\" is no UUID (8-4-4-4-12 hexadecimal digits)",
+				 config->uuid);
 	if (config->name && !is_name(config->name))
-		return error_set(err, -EINVAL,
-				 "--name takes 1 to 255 printable ASCII characters");
+		return error_set(err, -EINVAL, "--name takes 1 to 255 printable ASCII characters");
 	if (config->cpus > MACHINE_MAX_VCPUS)
 		return error_set(err, -EINVAL, "%u vCPUs are not possible, 1 to %u are",
 				 config->cpus, MACHINE_MAX_VCPUS);

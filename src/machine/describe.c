@@ -16,9 +16,9 @@ static const char *const devices[] = {"serial", "power", "cmos", "movegen"};
 #define DEVICES (sizeof(devices) / sizeof(devices[0]))
 
 static const char *const known_keys[] = {
-	"machine.version", "machine.name",   "machine.uuid",  "memory.size",   "memory.backing",
-	"cpu.count",       "cpu.model",      "tsc.khz",       "kernel.source", "kernel.size",
-	"kernel.crc32c",   "initrd.size",    "initrd.crc32c",
+	"machine.version", "machine.name", "machine.uuid",  "memory.size",   "memory.backing",
+	"cpu.count",       "cpu.model",    "tsc.khz",       "kernel.source", "kernel.size",
+	"kernel.crc32c",   "initrd.size",  "initrd.crc32c",
 };
 static const char *const known_prefixes[] = {"cpuid.", "msr.", "xsave.", "cmdline."};
 
@@ -110,8 +110,9 @@ static int check_key(const struct description_entry *entry, struct error **err)
 		for (size_t i = 0; i < DEVICES; i++)
 			if (strcmp(entry->key + strlen("device."), devices[i]) == 0)
 				return 0;
-		return error_set(err, -ENODEV, "%s: the source has this device, this machine does "
-					       "not",
+		return error_set(err, -ENODEV,
+				 "%s: the source has this device, this machine does "
+				 "not",
 				 entry->key);
 	}
 	return error_set(err, -ENOTSUP, "%s: the source requires this, and it is not known here",
@@ -138,7 +139,7 @@ static int adopt_sizes(const struct description *d, struct machine_config *confi
 {
 	const char *backing = description_get(d, "memory.backing");
 	char there[32], here[32];
-	uint64_t version, memory, cpus;
+	uint64_t version = 0, memory = 0, cpus = 0;
 	int code;
 
 	code = get_number(d, "machine.version", 1, UINT32_MAX, &version, err);
@@ -217,7 +218,7 @@ static int compare_file(const struct description *d, const char *what, size_t si
 			const char *advice, struct error **err)
 {
 	char key[DESCRIPTION_MAX_KEY + 1];
-	uint64_t there_size, there_crc;
+	uint64_t there_size = 0, there_crc = 0;
 	int code;
 
 	snprintf(key, sizeof(key), "%s.size", what);
@@ -236,24 +237,26 @@ static int compare_file(const struct description *d, const char *what, size_t si
 static int adopt_builtin(const struct description *d, struct machine_config *config,
 			 const char *arguments, struct error **err)
 {
-	struct boot boot;
+	struct boot boot = {0};
 	int code;
 
 	if (config->kernel)
-		return error_set(err, -EINVAL,
-				 "kernel.source: the source runs the built-in guest, this machine was "
-				 "started with --kernel");
+		return error_set(
+			err, -EINVAL,
+			"kernel.source: the source runs the built-in guest, this machine was "
+			"started with --kernel");
 	if (!config->guest)
 		config->guest = strdup(arguments);
 	code = config->guest ? boot_read(&boot, config, err)
 			     : error_set(err, -ENOMEM, "no memory for the machine's options");
 	if (code < 0)
 		return code;
-	if (strcmp(boot.cmdline, arguments) != 0)
-		code = error_set(err, -EINVAL,
-				 "cmdline: the source's built-in guest was started with \"%s\", this "
-				 "machine's with \"%s\"",
-				 arguments, boot.cmdline);
+	if (!boot.cmdline || strcmp(boot.cmdline, arguments) != 0)
+		code = error_set(
+			err, -EINVAL,
+			"cmdline: the source's built-in guest was started with \"%s\", this "
+			"machine's with \"%s\"",
+			arguments, boot.cmdline);
 	else
 		code = compare_file(d, "kernel", boot.kernel.size, boot.kernel_crc,
 				    "the two programs have different built-in guests", err);
@@ -277,10 +280,11 @@ static int adopt_file(const struct machine *machine, const struct description *d
 		code = compare_file(d, "initrd", boot->initrd_size, boot->initrd_crc,
 				    "start this machine with the same --initrd", err);
 	if (code == 0 && config->append && strcmp(config->append, cmdline) != 0)
-		code = error_set(err, -EINVAL,
-				 "cmdline: the source's kernel was started with \"%s\", this machine "
-				 "with --append \"%s\"",
-				 cmdline, config->append);
+		code = error_set(
+			err, -EINVAL,
+			"cmdline: the source's kernel was started with \"%s\", this machine "
+			"with --append \"%s\"",
+			cmdline, config->append);
 	if (code == 0 && !config->append) {
 		config->append = strdup(cmdline);
 		if (!config->append)
@@ -303,8 +307,9 @@ static int adopt_boot(const struct machine *machine, const struct description *d
 	else if (source && strcmp(source, "file") == 0)
 		code = adopt_file(machine, d, config, cmdline, err);
 	else
-		code = error_set(err, -EPROTO, "kernel.source: the source says \"%s\", file or guest "
-					       "is expected",
+		code = error_set(err, -EPROTO,
+				 "kernel.source: the source says \"%s\", file or guest "
+				 "is expected",
 				 source ? source : "");
 	free(cmdline);
 	return code;
@@ -314,8 +319,8 @@ static int adopt_boot(const struct machine *machine, const struct description *d
 static int check_host(const struct machine *machine, const struct description *d,
 		      const struct x86_cpuid *cpuid, struct error **err)
 {
-	struct x86_host host;
-	uint64_t khz;
+	struct x86_host host = {0};
+	uint64_t khz = 0;
 	int code = get_number(d, "tsc.khz", 0, UINT32_MAX, &khz, err);
 
 	if (code == 0)

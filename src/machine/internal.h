@@ -44,7 +44,7 @@ struct machine {
 	pthread_mutex_t lock;
 	enum machine_state state, state_before; /* before: of FINISH_MIGRATE */
 	bool in_doubt;
-	bool arrive_paused;      /* an incoming guest is to stay paused */
+	bool arrive_paused;       /* an incoming guest is to stay paused */
 	uint64_t stopped_real_us; /* when the last stop was; for an event that is sent later */
 	struct published status;
 
@@ -123,6 +123,14 @@ int machine_describe(struct machine *machine, struct description *d, struct erro
 /* Compares and, for what was not given here, adopts into *config and *cpuid. */
 int machine_adopt(struct machine *machine, const struct description *d,
 		  struct machine_config *config, struct x86_cpuid *cpuid, struct error **err);
+
+/* migrate_log.c: the log_ operations of migration/ops.h. */
+int machine_log_start(void *opaque, struct error **err);
+void machine_log_stop(void *opaque);
+bool machine_log_initially_set(void *opaque);
+int machine_log_harvest(void *opaque, unsigned int region, uint64_t *bitmap);
+int machine_log_clear(void *opaque, unsigned int region, uint64_t first, uint64_t count,
+		      const uint64_t *seen);
 
 /* migrate_ops.c */
 extern const struct migration_ops machine_migration_ops;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "arch/x86/mptable.h"
 #include "base/clock.h"
 #include "machine/internal.h"
 #include "machine/owner_path.h"
@@ -118,11 +119,13 @@ void machine_destroy(struct machine *machine)
 int machine_load_guest(struct machine *machine, struct error **err)
 {
 	const struct boot *boot = &machine->boot;
+	int code;
 
 	if (boot->kernel.size == 0)
 		return error_set(err, -ENOENT, "there is no kernel to start the guest from");
-	return pvh_load(&boot->kernel, machine->ram, boot->initrd, boot->initrd_size, boot->cmdline,
+	code = pvh_load(&boot->kernel, machine->ram, boot->initrd, boot->initrd_size, boot->cmdline,
 			err);
+	return code < 0 ? code : mptable_write(machine->ram, machine->config.cpus, err);
 }
 
 int machine_stop_vcpus(struct machine *machine, uint64_t deadline_us, struct error **err)
@@ -295,8 +298,9 @@ int machine_reset(struct machine *machine, struct error **err)
 		code = error_set(err, machine->state == MACHINE_FINISH_MIGRATE ? -EBUSY : -EPERM,
 				 "%s", refused);
 	else if (machine->in_doubt)
-		code = error_set(err, -EPERM, "it is not known which process owns the guest; "
-					      "x-migrate-resolve decides");
+		code = error_set(err, -EPERM,
+				 "it is not known which process owns the guest; "
+				 "x-migrate-resolve decides");
 	else
 		code = machine_reset_locked(machine, err);
 	if (code == 0)
@@ -312,9 +316,10 @@ int machine_powerdown(struct machine *machine, struct error **err)
 
 	pthread_mutex_lock(&machine->lock);
 	if (machine->state != MACHINE_RUNNING)
-		code = error_set(err, -EPERM,
-				 "the guest does not run (%s), so nobody would see the power button",
-				 machine_state_name(machine->state));
+		code = error_set(
+			err, -EPERM,
+			"the guest does not run (%s), so nobody would see the power button",
+			machine_state_name(machine->state));
 	else
 		power_press_button(&machine->power);
 	pthread_mutex_unlock(&machine->lock);
@@ -325,8 +330,8 @@ int machine_powerdown(struct machine *machine, struct error **err)
 
 void machine_quit(struct machine *machine, const char *reason)
 {
-	machine_emit(machine, &(struct machine_event){.type = MACHINE_EVENT_SHUTDOWN,
-						      .reason = reason});
+	machine_emit(machine,
+		     &(struct machine_event){.type = MACHINE_EVENT_SHUTDOWN, .reason = reason});
 	machine_emit_simple(machine, MACHINE_EVENT_EXIT);
 }
 

@@ -31,21 +31,21 @@ enum machine_state {
 const char *machine_state_name(enum machine_state state);
 
 struct machine_config {
-	char *name;             /* --name; default "guest" */
-	char *uuid;             /* --uuid; default random */
-	uint64_t memory;        /* bytes; 0: default 256 MiB, or what an incoming guest has */
+	char *name;      /* --name; default "guest" */
+	char *uuid;      /* --uuid; default random */
+	uint64_t memory; /* bytes; 0: default 256 MiB, or what an incoming guest has */
 	enum ram_backing backing;
 	bool backing_given;
-	unsigned int cpus;      /* 0: default 1, or what an incoming guest has */
-	char *cpu_model;        /* "host" (default) or "baseline" */
+	unsigned int cpus; /* 0: default 1, or what an incoming guest has */
+	char *cpu_model;   /* "host" (default) or "baseline" */
 	char *kernel, *initrd, *append;
-	char *guest;            /* --guest ARGUMENTS: the built-in guest and its command line */
-	char *serial;           /* stdio | none | file path (default none) */
-	char *incoming;         /* URI, "defer", or NULL */
-	char *owner_record;     /* path; NULL: automatic in the runtime folder; "off" */
-	bool paused;            /* start in prelaunch, wait for cont */
-	bool no_shutdown;       /* guest power-off stops, the process stays */
-	bool no_reboot;         /* guest reset is a power-off */
+	char *guest;        /* --guest ARGUMENTS: the built-in guest and its command line */
+	char *serial;       /* stdio | none | file path (default none) */
+	char *incoming;     /* URI, "defer", or NULL */
+	char *owner_record; /* path; NULL: automatic in the runtime folder; "off" */
+	bool paused;        /* start in prelaunch, wait for cont */
+	bool no_shutdown;   /* guest power-off stops, the process stays */
+	bool no_reboot;     /* guest reset is a power-off */
 	bool insecure, allow_exec;
 };
 void machine_config_free(struct machine_config *config);
@@ -64,8 +64,8 @@ enum machine_event_type {
 struct machine_event {
 	enum machine_event_type type;
 	uint64_t value;
-	bool guest;         /* RESET, SHUTDOWN: the guest asked for it */
-	const char *reason; /* static: "guest-shutdown", "guest-reset", "host-qmp-quit", ... */
+	bool guest;           /* RESET, SHUTDOWN: the guest asked for it */
+	const char *reason;   /* static: "guest-shutdown", "guest-reset", "host-qmp-quit", ... */
 	uint64_t realtime_us; /* when it happened, CLOCK_REALTIME */
 };
 
@@ -77,10 +77,10 @@ struct machine_status {
 	enum machine_state state;
 	bool running;
 	unsigned int cpus;
-	uint64_t memory;             /* bytes; 0 while an incoming machine is not described yet */
+	uint64_t memory; /* bytes; 0 while an incoming machine is not described yet */
 	enum ram_backing backing;
 	pid_t vcpu_tid[MACHINE_MAX_VCPUS];
-	uint64_t guest_pause_us;     /* last pause across a move that the guest reported; 0: none */
+	uint64_t guest_pause_us; /* last pause across a move that the guest reported; 0: none */
 };
 
 struct machine;

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 #include <time.h>
-#include "base/bitmap.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "machine/internal.h"
@@ -25,8 +24,9 @@ static int describe(void *opaque, struct description *d, struct error **err)
 	code = machine->in_doubt ? -EBUSY : 0;
 	pthread_mutex_unlock(&machine->lock);
 	if (code < 0)
-		return error_set(err, code, "it is not known which process owns the guest; "
-					    "x-migrate-resolve decides");
+		return error_set(err, code,
+				 "it is not known which process owns the guest; "
+				 "x-migrate-resolve decides");
 	if (state != MACHINE_RUNNING && state != MACHINE_PAUSED && state != MACHINE_PRELAUNCH)
 		return error_set(err, -EPERM, "a guest that is in state %s cannot be moved",
 				 machine_state_name(state));
@@ -116,91 +116,6 @@ static struct owner_record *owner(void *opaque)
 	return &machine->owner;
 }
 
-/* --- dirty log --- */
-
-static void forget_written(struct ram *ram)
-{
-	for (unsigned int i = 0; i < ram->count; i++)
-		for (size_t word = 0; word < BITMAP_WORDS(ram_region_pages(&ram->regions[i])); word++)
-			atomic_store_explicit(&ram->regions[i].written[word], 0,
-					      memory_order_relaxed);
-}
-
-static void log_stop(void *opaque)
-{
-	struct machine *machine = opaque;
-
-	for (unsigned int i = 0; i < machine->vm.slots.count; i++)
-		(void)kvm_slots_set_logging(&machine->vm.slots, &machine->vm.slots.slots[i], false,
-					    NULL);
-	atomic_store(&machine->ram->logging, false);
-	forget_written(machine->ram);
-}
-
-static int log_start(void *opaque, struct error **err)
-{
-	struct machine *machine = opaque;
-	int code = 0;
-
-	forget_written(machine->ram);
-	atomic_store(&machine->ram->logging, true);
-	for (unsigned int i = 0; code == 0 && i < machine->vm.slots.count; i++)
-		code = kvm_slots_set_logging(&machine->vm.slots, &machine->vm.slots.slots[i], true,
-					     err);
-	if (code < 0)
-		log_stop(machine);
-	return code;
-}
-
-static bool log_initially_set(void *opaque)
-{
-	struct machine *machine = opaque;
-
-	return machine->vm.dirty.initially_set;
-}
-
-/* The slot that backs a region: ram_attach() gives each region one. */
-static const struct kvm_slot *region_slot(struct machine *machine, unsigned int region)
-{
-	return kvm_slots_find(&machine->vm.slots, machine->ram->regions[region].gpa);
-}
-
-static int log_harvest(void *opaque, unsigned int region, uint64_t *bitmap)
-{
-	struct machine *machine = opaque;
-	struct ram_region *ram = &machine->ram->regions[region];
-	bool keep = machine->vm.dirty.manual;
-	int code = kvm_dirty_harvest(&machine->vm.dirty, region_slot(machine, region), bitmap);
-
-	/* What the monitor wrote is treated as KVM treats the rest: with manual protect reported
-	 * until it is cleared. */
-	for (size_t word = 0; code == 0 && word < BITMAP_WORDS(ram_region_pages(ram)); word++) {
-		uint64_t written = atomic_load_explicit(&ram->written[word], memory_order_relaxed);
-
-		if (written && !keep)
-			written = atomic_exchange(&ram->written[word], 0);
-		if (written)
-			bitmap[word] |= written;
-	}
-	return code;
-}
-
-static int log_clear(void *opaque, unsigned int region, uint64_t first, uint64_t count,
-		     const uint64_t *seen)
-{
-	struct machine *machine = opaque;
-	struct ram_region *ram = &machine->ram->regions[region];
-
-	if (first % 64 || first >= ram_region_pages(ram) || count > ram_region_pages(ram) - first)
-		return -EINVAL;
-	if (machine->vm.dirty.manual)
-		for (size_t word = first / 64; word < BITMAP_WORDS(first + count); word++)
-			if (seen[word] &&
-			    atomic_load_explicit(&ram->written[word], memory_order_relaxed))
-				atomic_fetch_and(&ram->written[word], ~seen[word]);
-	return kvm_dirty_clear(&machine->vm.dirty, region_slot(machine, region), first, count, seen);
-}
-
 /* --- source --- */
 
 static int save_platform(struct machine *machine)
@@ -268,8 +183,9 @@ static int stop_quietly(struct machine *machine, uint64_t deadline_us, struct er
 			machine_run_vcpus(machine);
 		pthread_mutex_unlock(&machine->lock);
 		if (code == 0 && clock_us() > deadline_us)
-			code = error_set(err, -ETIMEDOUT, "the guest's reset or power-off takes "
-							  "longer than the stop may");
+			code = error_set(err, -ETIMEDOUT,
+					 "the guest's reset or power-off takes "
+					 "longer than the stop may");
 		if (code < 0)
 			return code;
 		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
@@ -452,11 +368,11 @@ const struct migration_ops machine_migration_ops = {
 	.build = build,
 	.ram = get_ram,
 	.state = state,
-	.log_start = log_start,
-	.log_stop = log_stop,
-	.log_initially_set = log_initially_set,
-	.log_harvest = log_harvest,
-	.log_clear = log_clear,
+	.log_start = machine_log_start,
+	.log_stop = machine_log_stop,
+	.log_initially_set = machine_log_initially_set,
+	.log_harvest = machine_log_harvest,
+	.log_clear = machine_log_clear,
 	.save_early = save_early,
 	.stop = stop,
 	.resume = resume,
@@ -476,8 +392,8 @@ static void status_changed(void *opaque, enum migration_status status)
 	struct migration_info info;
 	bool lost;
 
-	machine_emit(machine, &(struct machine_event){.type = MACHINE_EVENT_MIGRATION,
-						      .value = status});
+	machine_emit(machine,
+		     &(struct machine_event){.type = MACHINE_EVENT_MIGRATION, .value = status});
 	if (status != MIGRATION_FAILED && status != MIGRATION_CANCELLED)
 		return;
 	/* A destination that was built and did not get the guest is of no further use. */

@@ -20,10 +20,11 @@ static int make_folder(const char *path, struct error **err)
 				       "--owner-record PATH or off)",
 				       path);
 	if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
-		return error_set(err, -EPERM,
-				 "%s is not a folder of this user, so no place for the owner record "
-				 "(give --owner-record PATH or off)",
-				 path);
+		return error_set(
+			err, -EPERM,
+			"%s is not a folder of this user, so no place for the owner record "
+			"(give --owner-record PATH or off)",
+			path);
 	return 0;
 }
 
@@ -38,8 +39,8 @@ static int automatic_path(char *path, size_t size, const char *uuid, struct erro
 	else if (geteuid() == 0)
 		length = snprintf(folder, sizeof(folder), "/run/godwit");
 	else
-		length = snprintf(folder, sizeof(folder), "/tmp/godwit-%u",
-				  (unsigned int)geteuid());
+		length =
+			snprintf(folder, sizeof(folder), "/tmp/godwit-%u", (unsigned int)geteuid());
 	if (length >= (int)sizeof(folder))
 		return error_set(err, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
 	code = make_folder(folder, err);

@@ -66,6 +66,7 @@ int machine_vcpus_error(struct machine *machine, int code, struct error **err)
 		return error_set(err, code, "a vCPU does not stop within its time");
 	for (unsigned int i = 0; i < machine->vcpu_count; i++)
 		if (machine->vcpus[i].result < 0)
-			return x86_vcpu_error(&machine->states[i], i, machine->vcpus[i].result, err);
+			return x86_vcpu_error(&machine->states[i], i, machine->vcpus[i].result,
+					      err);
 	return error_set_errno(err, code, "the vCPUs cannot be told to stop or go on");
 }

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One machine by itself: start, stop, reset, power-off, and every way to start it wrongly."""
 import os
+import shutil
 import socket
+import subprocess
 import time
 
 import pytest
@@ -276,3 +278,33 @@ def test_incoming_waits_and_refuses_what_has_no_sense(machine):
         vm.qmp.execute('migrate', uri='unix:/tmp/none')
     vm.qmp.execute('quit')
     assert vm.wait() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can take the right away')
+def test_no_right_to_kvm(folder):
+    os.chmod(folder, 0o777)
+    mode = os.stat('/dev/kvm').st_mode & 0o777
+    if mode & 0o006 == 0o006:
+        pytest.skip('/dev/kvm is open to everybody here')
+    without = ('setpriv', '--reuid', '65534', '--regid', '65534', '--clear-groups')
+    # A copy, since the build folder may not be open to others.
+    program = os.path.join(folder, 'godwit')
+    shutil.copy(godwit.binary(), program)
+    result = subprocess.run([*without, program, 'run', '--guest', 'idle'], capture_output=True,
+                            text=True, timeout=20)
+    assert result.returncode == 1
+    assert 'no right to open /dev/kvm' in result.stderr
+    assert 'group' in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can hide the device')
+@pytest.mark.parametrize('hide, text', [
+    ('mount --bind /dev/null /dev/kvm', 'does not answer as KVM does'),
+    ('mount -t tmpfs none /dev', 'there is no /dev/kvm'),
+])
+def test_no_kvm(hide, text):
+    command = f'{hide} && exec "$0" run --guest idle'
+    result = subprocess.run(['unshare', '--mount', 'sh', '-c', command, godwit.binary()],
+                            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    assert result.returncode == 1
+    assert text in result.stderr

@@ -83,8 +83,10 @@ static void test_refusals(void **state)
 	assert_ok(bus_add(&bus, 0x100, 0x10, "first", handler, NULL, &err), err);
 	assert_refused(bus_add(&bus, 0x10f, 1, "second", handler, NULL, &err), err, -EEXIST,
 		       "second at 0x10f overlaps device first");
-	assert_refused(bus_add(&bus, 0xf0, 0x11, "second", handler, NULL, &err), err, -EEXIST, "first");
-	assert_refused(bus_add(&bus, 0x200, 0, "empty", handler, NULL, &err), err, -EINVAL, "empty");
+	assert_refused(bus_add(&bus, 0xf0, 0x11, "second", handler, NULL, &err), err, -EEXIST,
+		       "first");
+	assert_refused(bus_add(&bus, 0x200, 0, "empty", handler, NULL, &err), err, -EINVAL,
+		       "empty");
 	assert_refused(bus_add(&bus, UINT64_MAX, 2, "wraps", handler, NULL, &err), err, -EINVAL,
 		       "wraps");
 	assert_ok(bus_add(&bus, UINT64_MAX, 1, "last", handler, NULL, &err), err);

@@ -81,7 +81,8 @@ static void test_hostile_description(void **state)
 		struct error *err = NULL;
 
 		assert_int_equal(description_add(&d, true, bad[i].key, "%s", bad[i].value), 0);
-		assert_refused(x86_cpuid_adopt(&adopted, &host, &d, &err), err, -EPROTO, bad[i].text);
+		assert_refused(x86_cpuid_adopt(&adopted, &host, &d, &err), err, -EPROTO,
+			       bad[i].text);
 		description_free(&d);
 	}
 }
@@ -113,7 +114,8 @@ static void test_models(void **state)
 		error_free(&err);
 		skip();
 	}
-	assert_refused(x86_cpuid_init(&host, &system, "fast", &err), err, -EINVAL, "host or baseline");
+	assert_refused(x86_cpuid_init(&host, &system, "fast", &err), err, -EINVAL,
+		       "host or baseline");
 	assert_ok(x86_cpuid_init(&host, &system, "host", &err), err);
 	assert_ok(x86_cpuid_init(&baseline, &system, "baseline", &err), err);
 	/* A hypervisor, no nested one, no performance counters. */
@@ -151,9 +153,12 @@ static void test_rates_and_msrs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_describe_and_adopt), cmocka_unit_test(test_missing_feature),
-		cmocka_unit_test(test_hostile_description), cmocka_unit_test(test_too_many_leaves),
-		cmocka_unit_test(test_models),             cmocka_unit_test(test_rates_and_msrs),
+		cmocka_unit_test(test_describe_and_adopt),
+		cmocka_unit_test(test_missing_feature),
+		cmocka_unit_test(test_hostile_description),
+		cmocka_unit_test(test_too_many_leaves),
+		cmocka_unit_test(test_models),
+		cmocka_unit_test(test_rates_and_msrs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include "arch/x86/mptable.h"
 #include "arch/x86/pvh.h"
 #include "guest/guest_elf.h"
 
@@ -200,15 +201,19 @@ static void test_refused_places(void **state)
 	assert_ok(pvh_parse(&kernel, &image, sizeof(image), &err), err);
 	assert_ok(pvh_check(&kernel, ram, 0, "", &err), err);
 	kernel.segments[0].gpa = 4 << 20;
-	assert_refused(pvh_check(&kernel, ram, 0, "", &err), err, -ENOMEM, "outside the guest's memory");
+	assert_refused(pvh_check(&kernel, ram, 0, "", &err), err, -ENOMEM,
+		       "outside the guest's memory");
 	kernel.segments[0].gpa = UINT64_MAX - 0x1000;
 	assert_refused(pvh_check(&kernel, ram, 0, "", &err), err, -ENOMEM, "outside");
 	kernel.segments[0].gpa = PVH_INFO_START;
 	assert_refused(pvh_check(&kernel, ram, 0, "", &err), err, -ENOEXEC, "boot information");
+	kernel.segments[0].gpa = MPTABLE_START - 0x1000;
+	assert_refused(pvh_check(&kernel, ram, 0, "", &err), err, -ENOEXEC, "[0xf0000, 0xf1000)");
 	kernel.segments[0].gpa = 0x200000;
 	assert_refused(pvh_check(&kernel, ram, 4 << 20, "", &err), err, -ENOMEM, "initrd");
 	kernel.segments[0].gpa = 0x3fc000;
-	assert_refused(pvh_check(&kernel, ram, 0x4000, "", &err), err, -ENOMEM, "beside each other");
+	assert_refused(pvh_check(&kernel, ram, 0x4000, "", &err), err, -ENOMEM,
+		       "beside each other");
 	memset(longest, 'x', PVH_CMDLINE_MAX);
 	longest[PVH_CMDLINE_MAX] = '\0';
 	kernel.segments[0].gpa = 0x200000;
@@ -217,12 +222,69 @@ static void test_refused_places(void **state)
 	ram_destroy(ram);
 }
 
+static uint8_t sum(const uint8_t *data, size_t size)
+{
+	uint8_t total = 0;
+
+	while (size > 0)
+		total = (uint8_t)(total + data[--size]);
+	return total;
+}
+
+/* Read as a kernel reads it: pointer, header, entries by their type's size. */
+static void test_processor_table(void **state)
+{
+	static const unsigned int counts[] = {1, 3, 64};
+	struct ram *ram = make_ram(4 << 20);
+	struct error *err = NULL;
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		const uint8_t *low = ram_pointer(ram, MPTABLE_START, 4096), *table, *entry;
+		unsigned int seen[5] = {0}, boot = 0;
+		uint32_t address;
+		uint16_t length, entries;
+
+		assert_ok(mptable_write(ram, counts[i], &err), err);
+		assert_memory_equal(low, "_MP_", 4);
+		assert_int_equal(sum(low, 16), 0);
+		memcpy(&address, low + 4, sizeof(address));
+		table = ram_pointer(ram, address, 44);
+		assert_memory_equal(table, "PCMP", 4);
+		memcpy(&length, table + 4, sizeof(length));
+		memcpy(&entries, table + 34, sizeof(entries));
+		assert_true(table + length <= low + 4096);
+		assert_int_equal(sum(table, length), 0);
+		entry = table + 44;
+		while (entries-- > 0) {
+			assert_in_range(entry[0], 0, 4);
+			if (entry[0] == 0) {
+				assert_int_equal(entry[1], seen[0]); /* APIC id */
+				assert_true(entry[3] & 1);
+				boot += entry[3] >> 1 & 1;
+			}
+			seen[entry[0]]++;
+			entry += entry[0] == 0 ? 20 : 8;
+		}
+		assert_ptr_equal(entry, table + length);
+		assert_int_equal(seen[0], counts[i]);
+		assert_int_equal(boot, 1);
+		assert_int_equal(seen[2], 1);
+		assert_int_equal(seen[3], 15);
+		assert_int_equal(seen[4], 2);
+	}
+	ram_destroy(ram);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_load),           cmocka_unit_test(test_builtin_guest),
-		cmocka_unit_test(test_truncated),      cmocka_unit_test(test_garbage),
-		cmocka_unit_test(test_refused_headers), cmocka_unit_test(test_refused_places),
+		cmocka_unit_test(test_load),
+		cmocka_unit_test(test_builtin_guest),
+		cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_refused_headers),
+		cmocka_unit_test(test_refused_places),
+		cmocka_unit_test(test_processor_table),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

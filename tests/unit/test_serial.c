@@ -243,18 +243,18 @@ static void test_refusals(void **state)
 	where[sizeof(where) - 1] = '\0';
 	assert_refused(serial_attach(&serial, NULL, &bus, where, &err), err, -ENAMETOOLONG, "107");
 	bus_free(&bus);
-	assert_refused(serial_attach(&serial, NULL, &bus, "/no/such/folder/file", &err), err, -ENOENT,
-		       "/no/such/folder/file");
+	assert_refused(serial_attach(&serial, NULL, &bus, "/no/such/folder/file", &err), err,
+		       -ENOENT, "/no/such/folder/file");
 	bus_free(&bus);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_registers),   cmocka_unit_test(test_receive),
-		cmocka_unit_test(test_interrupts),  cmocka_unit_test(test_loopback),
-		cmocka_unit_test(test_state),       cmocka_unit_test(test_held),
-		cmocka_unit_test(test_file),        cmocka_unit_test(test_slow_reader),
+		cmocka_unit_test(test_registers),  cmocka_unit_test(test_receive),
+		cmocka_unit_test(test_interrupts), cmocka_unit_test(test_loopback),
+		cmocka_unit_test(test_state),      cmocka_unit_test(test_held),
+		cmocka_unit_test(test_file),       cmocka_unit_test(test_slow_reader),
 		cmocka_unit_test(test_refusals),
 	};
 

@@ -85,7 +85,8 @@ static void random_change(struct kvm_slots *table, struct model *model, uint64_t
 	int code;
 
 	if (random_next(seed) % 5 < 3) {
-		code = kvm_slots_add(table, gpa, size, (void *)(uintptr_t)(gpa + (1 << 30)), 0, &err);
+		code = kvm_slots_add(table, gpa, size, (void *)(uintptr_t)(gpa + (1 << 30)), 0,
+				     &err);
 		if (!model_free_range(model, gpa, size)) {
 			assert_int_equal(code, -EEXIST);
 		} else if (model->count == table->limit) {
@@ -168,12 +169,13 @@ static void test_refusals(void **state)
 	assert_int_equal(kvm_slots_init(&table, FAKE_FD, 8, NULL), 0);
 	assert_refused(kvm_slots_add(&table, 0x1001, STEP, hva, 0, &err), err, -EINVAL, "4 KiB");
 	assert_refused(kvm_slots_add(&table, 0, 0, hva, 0, &err), err, -EINVAL, "empty");
-	assert_refused(kvm_slots_add(&table, UINT64_MAX - 0xfff, 0x2000, hva, 0, &err), err, -EINVAL,
-		       "end of the address space");
+	assert_refused(kvm_slots_add(&table, UINT64_MAX - 0xfff, 0x2000, hva, 0, &err), err,
+		       -EINVAL, "end of the address space");
 	assert_ok(kvm_slots_add(&table, 0x10000, 0x10000, hva, 0, &err), err);
 	assert_refused(kvm_slots_add(&table, 0, 0x11000, hva, 0, &err), err, -EEXIST,
 		       "[0x10000, 0x20000)");
-	assert_refused(kvm_slots_add(&table, 0x1f000, 0x1000, hva, 0, &err), err, -EEXIST, "0x1f000");
+	assert_refused(kvm_slots_add(&table, 0x1f000, 0x1000, hva, 0, &err), err, -EEXIST,
+		       "0x1f000");
 	assert_refused(kvm_slots_remove(&table, 0x11000, &err), err, -ENOENT, "0x11000");
 
 	/* What the kernel refuses leaves nothing behind. */

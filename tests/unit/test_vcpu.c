@@ -35,7 +35,8 @@ static uint64_t field(const struct fixture *fixture, const char *name)
 
 	for (unsigned int i = 0; i < fixture->layout.count; i++)
 		if (strcmp(fixture->layout.fields[i].name, name) == 0) {
-			memcpy(&value, (uint8_t *)fixture->state.state + fixture->layout.fields[i].offset,
+			memcpy(&value,
+			       (uint8_t *)fixture->state.state + fixture->layout.fields[i].offset,
 			       fixture->layout.fields[i].size);
 			return value;
 		}
@@ -140,8 +141,8 @@ static void test_round_trip(void **state)
 
 		if (moves_on(f->name))
 			continue;
-		if (memcmp((uint8_t *)a.state.state + f->offset, (uint8_t *)b.state.state + f->offset,
-			   f->size) != 0)
+		if (memcmp((uint8_t *)a.state.state + f->offset,
+			   (uint8_t *)b.state.state + f->offset, f->size) != 0)
 			fail_msg("%s is not what was loaded", f->name);
 	}
 	assert_true(field(&b, "rcx") > 0);
@@ -197,7 +198,8 @@ static void test_hostile_values(void **state)
 			const struct state_field *f =
 				&fixture.layout.fields[random_next(&seed) % fixture.layout.count];
 
-			bytes[f->offset + random_next(&seed) % f->size] = (uint8_t)random_next(&seed);
+			bytes[f->offset + random_next(&seed) % f->size] =
+				(uint8_t)random_next(&seed);
 		}
 		(void)fixture_command(&fixture, KVM_VCPU_LOAD);
 	}

@@ -22,8 +22,9 @@ const char *x86_feature_name(const struct x86_feature_register *where, unsigned 
 
 /* sse3 ssse3 cx16 sse4.1 sse4.2 x2apic popcnt tsc-deadline hypervisor */
 #define X86_BASELINE_1_ECX 0x81b82201u
-/* fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse sse2 */
-#define X86_BASELINE_1_EDX 0x078bfbffu
+/* fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse sse2
+ */
+#define X86_BASELINE_1_EDX        0x078bfbffu
 #define X86_BASELINE_80000001_ECX 0x00000001u /* lahf */
 #define X86_BASELINE_80000001_EDX 0x20100800u /* syscall nx lm */
 /* kvmclock, no-io-delay, kvmclock2, stable clock */

@@ -69,8 +69,8 @@ uint64_t x86_cpuid_xcr0(const struct x86_cpuid *cpuid)
 {
 	if (!(x86_cpuid_get(cpuid, 1, 0, ECX) & FEATURE1_ECX_XSAVE))
 		return 0;
-	return x86_cpuid_get(cpuid, 0xd, 0, EAX) |
-	       (uint64_t)x86_cpuid_get(cpuid, 0xd, 0, EDX) << 32;
+	return x86_cpuid_get(cpuid, 0xd, 0, EAX) | (uint64_t)x86_cpuid_get(cpuid, 0xd, 0, EDX)
+							   << 32;
 }
 
 static void mask(struct x86_cpuid *cpuid, uint32_t function, uint32_t index, unsigned int reg,
@@ -129,16 +129,16 @@ static int read_supported(struct x86_cpuid *cpuid, const struct kvm_system *syst
 static void keep_movable(struct x86_cpuid *cpuid, const struct kvm_system *system)
 {
 	static const uint32_t dropped[] = {
-		0xa,        /* performance counters */
-		0xb, 0x1f,  /* topology: per vCPU */
-		0xf, 0x10,  /* cache allocation */
-		0x12,       /* SGX */
-		0x14,       /* processor trace */
-		0x1c,       /* last branch records */
-		0x8000000a, /* SVM */
+		0xa,              /* performance counters */
+		0xb,        0x1f, /* topology: per vCPU */
+		0xf,        0x10, /* cache allocation */
+		0x12,             /* SGX */
+		0x14,             /* processor trace */
+		0x1c,             /* last branch records */
+		0x8000000a,       /* SVM */
 		0x8000001d, 0x8000001e, 0x80000026,
 	};
-	struct x86_cpuid_leaf *leaf = find_or_add(cpuid, 1, 0);
+	struct x86_cpuid_leaf *leaf;
 
 	for (size_t i = 0; i < sizeof(dropped) / sizeof(dropped[0]); i++)
 		drop(cpuid, dropped[i]);
@@ -186,11 +186,10 @@ static void reduce_to_baseline(struct x86_cpuid *cpuid)
 		 x86_cpuid_get(&host, 1, 0, EDX) & X86_BASELINE_1_EDX);
 	set_leaf(cpuid, 6, x86_cpuid_get(&host, 6, 0, EAX) & BIT(2), 0, 0, 0); /* ARAT */
 	set_leaf(cpuid, 0x40000000, x86_cpuid_get(&host, 0x40000000, 0, EAX),
-		 x86_cpuid_get(&host, 0x40000000, 0, EBX),
-		 x86_cpuid_get(&host, 0x40000000, 0, ECX),
+		 x86_cpuid_get(&host, 0x40000000, 0, EBX), x86_cpuid_get(&host, 0x40000000, 0, ECX),
 		 x86_cpuid_get(&host, 0x40000000, 0, EDX));
-	set_leaf(cpuid, 0x40000001,
-		 x86_cpuid_get(&host, 0x40000001, 0, EAX) & X86_BASELINE_KVM_EAX, 0, 0, 0);
+	set_leaf(cpuid, 0x40000001, x86_cpuid_get(&host, 0x40000001, 0, EAX) & X86_BASELINE_KVM_EAX,
+		 0, 0, 0);
 	set_leaf(cpuid, 0x80000000, 0x80000008, 0, 0, 0);
 	set_leaf(cpuid, 0x80000001, 0, 0,
 		 x86_cpuid_get(&host, 0x80000001, 0, ECX) & X86_BASELINE_80000001_ECX,
@@ -230,8 +229,22 @@ int x86_cpuid_init(struct x86_cpuid *cpuid, const struct kvm_system *system, con
 static bool has_index(uint32_t function)
 {
 	switch (function) {
-	case 4: case 7: case 0xb: case 0xd: case 0xf: case 0x10: case 0x12: case 0x14: case 0x17:
-	case 0x18: case 0x1d: case 0x1e: case 0x1f: case 0x20: case 0x24: case 0x8000001d:
+	case 4:
+	case 7:
+	case 0xb:
+	case 0xd:
+	case 0xf:
+	case 0x10:
+	case 0x12:
+	case 0x14:
+	case 0x17:
+	case 0x18:
+	case 0x1d:
+	case 0x1e:
+	case 0x1f:
+	case 0x20:
+	case 0x24:
+	case 0x8000001d:
 	case 0x80000026:
 		return true;
 	default:
@@ -390,12 +403,13 @@ int x86_cpuid_adopt(struct x86_cpuid *cpuid, const struct x86_cpuid *host,
 				   ~x86_cpuid_get(host, where->function, where->index, where->reg);
 
 		if (missing)
-			return error_set(err, -ENOTSUP,
-					 "cpuid.0x%" PRIx32 ".%" PRIu32 ".%s: the guest was given "
-					 "the CPU feature %s, which this host does not have; a "
-					 "guest started with --cpu baseline moves to more hosts",
-					 where->function, where->index, register_names[where->reg],
-					 x86_feature_name(where, (unsigned int)__builtin_ctz(missing)));
+			return error_set(
+				err, -ENOTSUP,
+				"cpuid.0x%" PRIx32 ".%" PRIu32 ".%s: the guest was given "
+				"the CPU feature %s, which this host does not have; a "
+				"guest started with --cpu baseline moves to more hosts",
+				where->function, where->index, register_names[where->reg],
+				x86_feature_name(where, (unsigned int)__builtin_ctz(missing)));
 	}
 	return 0;
 }

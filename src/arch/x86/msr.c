@@ -42,5 +42,4 @@ const uint32_t x86_msr_unlisted[] = {
 	0x209, 0x20a, 0x20b, 0x20c, 0x20d, 0x20e, 0x20f, 0x250, 0x258, 0x259,
 	0x268, 0x269, 0x26a, 0x26b, 0x26c, 0x26d, 0x26e, 0x26f,
 };
-const unsigned int x86_msr_unlisted_count =
-	sizeof(x86_msr_unlisted) / sizeof(x86_msr_unlisted[0]);
+const unsigned int x86_msr_unlisted_count = sizeof(x86_msr_unlisted) / sizeof(x86_msr_unlisted[0]);

@@ -33,22 +33,43 @@ static const struct state_field pic_fields[] = {
 	PIC(elcr_mask, "elcr_mask"),
 };
 
-#define REDIRECTION(n) STATE_FIELD(struct kvm_ioapic_state, redirtbl[n].bits, STATE_U64, "redirection." #n)
+#define REDIRECTION(n)                                                                             \
+	STATE_FIELD(struct kvm_ioapic_state, redirtbl[n].bits, STATE_U64, "redirection." #n)
 
 static const struct state_field ioapic_fields[] = {
 	STATE_FIELD(struct kvm_ioapic_state, base_address, STATE_U64, "base_address"),
 	STATE_FIELD(struct kvm_ioapic_state, ioregsel, STATE_U32, "select"),
 	STATE_FIELD(struct kvm_ioapic_state, id, STATE_U32, "id"),
 	STATE_FIELD(struct kvm_ioapic_state, irr, STATE_U32, "irr"),
-	REDIRECTION(0), REDIRECTION(1), REDIRECTION(2), REDIRECTION(3), REDIRECTION(4),
-	REDIRECTION(5), REDIRECTION(6), REDIRECTION(7), REDIRECTION(8), REDIRECTION(9),
-	REDIRECTION(10), REDIRECTION(11), REDIRECTION(12), REDIRECTION(13), REDIRECTION(14),
-	REDIRECTION(15), REDIRECTION(16), REDIRECTION(17), REDIRECTION(18), REDIRECTION(19),
-	REDIRECTION(20), REDIRECTION(21), REDIRECTION(22), REDIRECTION(23),
+	REDIRECTION(0),
+	REDIRECTION(1),
+	REDIRECTION(2),
+	REDIRECTION(3),
+	REDIRECTION(4),
+	REDIRECTION(5),
+	REDIRECTION(6),
+	REDIRECTION(7),
+	REDIRECTION(8),
+	REDIRECTION(9),
+	REDIRECTION(10),
+	REDIRECTION(11),
+	REDIRECTION(12),
+	REDIRECTION(13),
+	REDIRECTION(14),
+	REDIRECTION(15),
+	REDIRECTION(16),
+	REDIRECTION(17),
+	REDIRECTION(18),
+	REDIRECTION(19),
+	REDIRECTION(20),
+	REDIRECTION(21),
+	REDIRECTION(22),
+	REDIRECTION(23),
 };
 
 #define PIT(type, n, member)                                                                       \
-	STATE_FIELD(struct kvm_pit_state2, channels[n].member, STATE_##type, "channel" #n "." #member)
+	STATE_FIELD(struct kvm_pit_state2, channels[n].member, STATE_##type,                       \
+		    "channel" #n "." #member)
 #define PIT_CHANNEL(n)                                                                             \
 	PIT(U32, n, count), PIT(U16, n, latched_count), PIT(U8, n, count_latched),                 \
 		PIT(U8, n, status_latched), PIT(U8, n, status), PIT(U8, n, read_state),            \
@@ -180,7 +201,8 @@ static void read_boot_id(uint8_t id[16])
 
 void x86_platform_enable(const struct kvm_vm *vm)
 {
-	static const uint32_t wanted[] = {KVM_CAP_EXCEPTION_PAYLOAD, KVM_CAP_X86_TRIPLE_FAULT_EVENT};
+	static const uint32_t wanted[] = {KVM_CAP_EXCEPTION_PAYLOAD,
+					  KVM_CAP_X86_TRIPLE_FAULT_EVENT};
 
 	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
 		struct kvm_enable_cap cap = {.cap = wanted[i], .args = {1}};

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+#include "arch/x86/mptable.h"
 
 #define NOTE_NAME         "Xen"
 #define NOTE_PHYS32_ENTRY 18
@@ -54,8 +55,8 @@ static int truncated(const struct pvh_kernel *kernel, const char *what, uint64_t
 		     uint64_t size, struct error **err)
 {
 	return error_set(err, -ENOEXEC,
-			 "kernel: the file is truncated: its %s is at byte 0x%" PRIx64 ", 0x%" PRIx64
-			 " bytes long, the file has only 0x%zx bytes",
+			 "kernel: the file is truncated: its %s is at byte 0x%" PRIx64
+			 ", 0x%" PRIx64 " bytes long, the file has only 0x%zx bytes",
 			 what, offset, size, kernel->size);
 }
 
@@ -161,8 +162,9 @@ static int read_elf(const struct pvh_kernel *kernel, struct elf_table *table, st
 		return truncated(kernel, "ELF header", 0, sizeof(Elf32_Ehdr), err);
 	table->is64 = image[EI_CLASS] == ELFCLASS64;
 	if ((!table->is64 && image[EI_CLASS] != ELFCLASS32) || image[EI_DATA] != ELFDATA2LSB)
-		return error_set(err, -ENOEXEC, "kernel: the ELF is not a little-endian one of 32 "
-						"or 64 bits");
+		return error_set(err, -ENOEXEC,
+				 "kernel: the ELF is not a little-endian one of 32 "
+				 "or 64 bits");
 	if (table->is64) {
 		Elf64_Ehdr header;
 
@@ -210,7 +212,8 @@ int pvh_parse(struct pvh_kernel *kernel, const void *image, size_t size, struct 
 		if (header.type != PT_LOAD && header.type != PT_NOTE)
 			continue;
 		if (!inside(kernel, header.offset, header.file_size))
-			return truncated(kernel, header.type == PT_LOAD ? "segment" : "note segment",
+			return truncated(kernel,
+					 header.type == PT_LOAD ? "segment" : "note segment",
 					 header.offset, header.file_size, err);
 		if (header.type == PT_LOAD)
 			code = add_segment(kernel, &header, err);
@@ -220,9 +223,10 @@ int pvh_parse(struct pvh_kernel *kernel, const void *image, size_t size, struct 
 	if (code < 0)
 		return code;
 	if (!found)
-		return error_set(err, -ENOEXEC,
-				 "kernel: the ELF has no PVH entry (no note of type 18 from \"Xen\"): "
-				 "build Linux with CONFIG_PVH");
+		return error_set(
+			err, -ENOEXEC,
+			"kernel: the ELF has no PVH entry (no note of type 18 from \"Xen\"): "
+			"build Linux with CONFIG_PVH");
 	if (kernel->count == 0)
 		return error_set(err, -ENOEXEC, "kernel: the ELF has no segment to load");
 	return 0;
@@ -269,11 +273,15 @@ int pvh_check(const struct pvh_kernel *kernel, struct ram *ram, size_t initrd_si
 					 "--memory",
 					 segment->gpa, segment->memory_size);
 		if (overlaps(segment->gpa, segment->memory_size, PVH_INFO_START,
-			     PVH_INFO_END - PVH_INFO_START))
+			     PVH_INFO_END - PVH_INFO_START) ||
+		    overlaps(segment->gpa, segment->memory_size, MPTABLE_START,
+			     MPTABLE_END - MPTABLE_START))
 			return error_set(err, -ENOEXEC,
 					 "kernel: the segment at 0x%" PRIx64
-					 " lies in the area for boot information [0x%x, 0x%x)",
-					 segment->gpa, PVH_INFO_START, PVH_INFO_END);
+					 " lies where boot information goes: [0x%x, 0x%x) or "
+					 "[0x%x, 0x%x)",
+					 segment->gpa, PVH_INFO_START, PVH_INFO_END, MPTABLE_START,
+					 MPTABLE_END);
 		if (initrd && overlaps(segment->gpa, segment->memory_size, initrd, initrd_size))
 			return error_set(err, -ENOMEM,
 					 "the initrd (%zu bytes) and the kernel's segment at "
@@ -290,8 +298,8 @@ static int put(struct ram *ram, uint64_t gpa, const void *data, uint64_t size, c
 	int code = ram_write(ram, gpa, data, size);
 
 	if (code < 0)
-		return error_set_errno(err, code, "cannot write the %s to guest memory at 0x%" PRIx64,
-				       what, gpa);
+		return error_set_errno(
+			err, code, "cannot write the %s to guest memory at 0x%" PRIx64, what, gpa);
 	return 0;
 }
 
@@ -319,14 +327,14 @@ static void fill_memmap(const struct ram *ram, struct info_block *block)
 	uint32_t count = 0;
 
 	block->memmap[count++] = (struct memmap_entry){0, PVH_LOW_END, E820_RAM, 0};
-	block->memmap[count++] = (struct memmap_entry){PVH_LOW_END, PVH_HIGH_START - PVH_LOW_END,
-						       E820_RESERVED, 0};
+	block->memmap[count++] =
+		(struct memmap_entry){PVH_LOW_END, PVH_HIGH_START - PVH_LOW_END, E820_RESERVED, 0};
 	for (unsigned int i = 0; i < ram->count && count < MEMMAP_MAX_ENTRIES; i++) {
 		const struct ram_region *region = &ram->regions[i];
 		uint64_t skip = region->gpa < PVH_HIGH_START ? PVH_HIGH_START - region->gpa : 0;
 
-		block->memmap[count++] = (struct memmap_entry){region->gpa + skip,
-							       region->size - skip, E820_RAM, 0};
+		block->memmap[count++] =
+			(struct memmap_entry){region->gpa + skip, region->size - skip, E820_RAM, 0};
 	}
 	block->start.memmap_count = count;
 }
@@ -363,7 +371,13 @@ int pvh_load(const struct pvh_kernel *kernel, struct ram *ram, const void *initr
 void pvh_set_entry(const struct pvh_kernel *kernel, struct vcpu_state *state)
 {
 	const struct kvm_segment data = {
-		.limit = 0xffffffff, .selector = 0x10, .type = 3, .present = 1, .db = 1, .s = 1, .g = 1,
+		.limit = 0xffffffff,
+		.selector = 0x10,
+		.type = 3,
+		.present = 1,
+		.db = 1,
+		.s = 1,
+		.g = 1,
 	};
 	struct kvm_sregs2 *sregs = &state->sregs;
 

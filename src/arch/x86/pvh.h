@@ -13,7 +13,7 @@
 #include "memory/ram.h"
 
 /* Where the monitor puts what it hands to the guest; a kernel may not be loaded there. */
-#define PVH_INFO_START    0x6000u  /* start info, module list, memory map */
+#define PVH_INFO_START    0x6000u /* start info, module list, memory map */
 #define PVH_CMDLINE_START 0x10000u
 #define PVH_CMDLINE_MAX   0x10000u /* bytes, with the final zero */
 #define PVH_INFO_END      (PVH_CMDLINE_START + PVH_CMDLINE_MAX)

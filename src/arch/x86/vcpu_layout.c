@@ -211,8 +211,7 @@ static int build_fields(struct vcpu_layout *layout, const struct x86_cpuid *cpui
 
 		if (!(xcr0 >> i & 1) || size == 0)
 			continue;
-		if (offset < 576 || size > layout->xsave_size ||
-		    offset > layout->xsave_size - size)
+		if (offset < 576 || size > layout->xsave_size || offset > layout->xsave_size - size)
 			return error_set(err, -EPROTO,
 					 "cpuid.0xd.%u: XSAVE component at %u, %u bytes, does not "
 					 "fit this host's %zu bytes",
@@ -257,9 +256,10 @@ int vcpu_layout_create(struct vcpu_layout *layout, const struct kvm_vm *vm,
 	if (layout->xsave2)
 		layout->xsave_size = (size_t)xsave;
 	if (layout->xsave_size > VCPU_XSAVE_MAX)
-		return error_set(err, -ENOTSUP,
-				 "this host's XSAVE area has %zu bytes, more than the %u known here",
-				 layout->xsave_size, VCPU_XSAVE_MAX);
+		return error_set(
+			err, -ENOTSUP,
+			"this host's XSAVE area has %zu bytes, more than the %u known here",
+			layout->xsave_size, VCPU_XSAVE_MAX);
 	code = find_msrs(layout, vm, vcpu_fd, err);
 	if (code == 0)
 		code = build_fields(layout, cpuid, err);

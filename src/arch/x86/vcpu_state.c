@@ -19,8 +19,8 @@ int x86_vcpu_create(struct x86_vcpu *vcpu, const struct vcpu_layout *layout, int
 	vcpu->state = aligned_alloc(64, sizeof(*vcpu->state));
 	vcpu->fresh = aligned_alloc(64, sizeof(*vcpu->fresh));
 	vcpu->loaded = aligned_alloc(64, sizeof(*vcpu->loaded));
-	vcpu->msrs = calloc(1, sizeof(*vcpu->msrs) +
-				       layout->msr_count * sizeof(vcpu->msrs->entries[0]));
+	vcpu->msrs =
+		calloc(1, sizeof(*vcpu->msrs) + layout->msr_count * sizeof(vcpu->msrs->entries[0]));
 	if (!vcpu->state || !vcpu->fresh || !vcpu->loaded || !vcpu->msrs) {
 		x86_vcpu_destroy(vcpu);
 		return error_set(err, -ENOMEM, "no memory for the state of vCPU %u", index);
@@ -62,8 +62,7 @@ static int save_sregs(struct x86_vcpu *vcpu, struct vcpu_state *state)
 	if (vcpu->layout->sregs2)
 		return part(vcpu, "segment and control registers",
 			    ioctl(vcpu->fd, KVM_GET_SREGS2, &state->sregs));
-	code = part(vcpu, "segment and control registers",
-		    ioctl(vcpu->fd, KVM_GET_SREGS, &old));
+	code = part(vcpu, "segment and control registers", ioctl(vcpu->fd, KVM_GET_SREGS, &old));
 	/* The two begin alike, up to apic_base. */
 	if (code == 0) {
 		memcpy(&state->sregs, &old, offsetof(struct kvm_sregs2, flags));

@@ -60,15 +60,15 @@ void vcpu_layout_free(struct vcpu_layout *layout);
 struct x86_vcpu {
 	const struct vcpu_layout *layout;
 	int fd;
-	struct vcpu_state *state; /* what a move carries */
-	struct vcpu_state *fresh; /* as it was created; a reset goes back to it */
+	struct vcpu_state *state;  /* what a move carries */
+	struct vcpu_state *fresh;  /* as it was created; a reset goes back to it */
 	struct vcpu_state *loaded; /* what the vCPU was given last, while it has not run since */
 	bool loaded_valid;
-	struct kvm_msrs *msrs;    /* scratch for the batched ioctls */
-	int64_t tsc_adjust;       /* added to a loaded TSC offset; from the clock, see platform.h */
-	uint64_t saved_host_tsc;  /* the host's TSC when `state` was saved; from the clock too */
-	const char *failed;       /* which part the last failing save or load was at; static text */
-	uint32_t failed_msr;      /* when failed is "msr" */
+	struct kvm_msrs *msrs;   /* scratch for the batched ioctls */
+	int64_t tsc_adjust;      /* added to a loaded TSC offset; from the clock, see platform.h */
+	uint64_t saved_host_tsc; /* the host's TSC when `state` was saved; from the clock too */
+	const char *failed;      /* which part the last failing save or load was at; static text */
+	uint32_t failed_msr;     /* when failed is "msr" */
 };
 
 int x86_vcpu_create(struct x86_vcpu *vcpu, const struct vcpu_layout *layout, int vcpu_fd,
