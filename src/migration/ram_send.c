@@ -14,6 +14,10 @@
 #define CLEAR_PAGES 16384u
 /* Granule of RANGES. */
 #define BLOCK_PAGES 512u
+/* Pages in one RAM message: what was just checksummed is still in the cache when it is sent, and what
+ * was just received when it is checked (measured: a fifth less time for a move than with 256). */
+#define PACKET_PAGES 64u
+_Static_assert(PACKET_PAGES <= WIRE_PACKET_MAX_PAGES, "a packet that no receiver takes");
 /* Runs in one ZERO message. */
 #define ZERO_RUNS 1024u
 
@@ -36,10 +40,10 @@ int ram_sender_init(struct ram_sender *sender, const struct migration_ops *ops, 
 {
 	*sender = (struct ram_sender){
 		.ops = ops, .opaque = opaque, .ram = ops->ram(opaque), .wire = wire};
-	sender->iov = calloc(2 + WIRE_PACKET_MAX_PAGES, sizeof(*sender->iov));
-	sender->body = calloc(1, RAM_BODY_START + WIRE_PACKET_MAX_PAGES * (RANGE_SIZE + 4));
+	sender->iov = calloc(2 + PACKET_PAGES, sizeof(*sender->iov));
+	sender->body = calloc(1, RAM_BODY_START + PACKET_PAGES * (RANGE_SIZE + 4));
 	sender->zero_body = calloc(1, RAM_BODY_START + ZERO_RUNS * RANGE_SIZE);
-	sender->crcs = calloc(WIRE_PACKET_MAX_PAGES, sizeof(*sender->crcs));
+	sender->crcs = calloc(PACKET_PAGES, sizeof(*sender->crcs));
 	if (!sender->iov || !sender->body || !sender->zero_body || !sender->crcs)
 		goto out_of_memory;
 	for (unsigned int i = 0; i < sender->ram->count; i++) {
@@ -262,7 +266,7 @@ static int add_page(struct ram_sender *sender, uint8_t *hva, uint64_t page, stru
 		*iov = (struct iovec){hva, RAM_PAGE_SIZE};
 	else
 		iov->iov_len += RAM_PAGE_SIZE;
-	return sender->page_count == WIRE_PACKET_MAX_PAGES ? flush_pages(sender, err) : 0;
+	return sender->page_count == PACKET_PAGES ? flush_pages(sender, err) : 0;
 }
 
 static int send_region(struct ram_sender *sender, unsigned int index, bool last, struct error **err)

@@ -21,8 +21,9 @@
 #include "migration/channel.h"
 #include "migration/migration.h"
 
-/* A few packets may be under way, so that neither side waits for the other's every step. */
-#define SOCKET_BUFFER (4 << 20)
+/* A few packets may be under way, so that neither side waits for the other's every step; few enough
+ * to stay in the cache between the two. */
+#define SOCKET_BUFFER (1 << 20)
 /* TCP gives up on a silent link after so long. */
 #define TCP_TIMEOUT_MS 10000
 
