@@ -33,7 +33,7 @@
 #endif
 
 #define MIB           (1024ull * 1024)
-#define SOCKET_BUFFER (4 * MIB)  /* as Godwit's channels have it */
+#define SOCKET_BUFFER (1 * MIB)  /* as Godwit's channels have it */
 #define STEP          (64 * MIB) /* populated in one call */
 #define HUGE_PAGE     (2 * MIB)
 #define MAX_THREADS   64

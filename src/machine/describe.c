@@ -324,7 +324,7 @@ static int check_host(const struct machine *machine, const struct description *d
 	int code = get_number(d, "tsc.khz", 0, UINT32_MAX, &khz, err);
 
 	if (code == 0)
-		code = x86_host_probe(&host, &machine->system, cpuid, err);
+		code = x86_host_probe(&host, &machine->probe, cpuid, err);
 	if (code < 0)
 		return code;
 	if (khz && host.tsc_khz && !host.tsc_scales &&

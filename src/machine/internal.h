@@ -12,6 +12,7 @@
 #include "device/cmos.h"
 #include "device/movegen.h"
 #include "device/power.h"
+#include "arch/x86/probe.h"
 #include "device/serial.h"
 #include "kvm/vcpu.h"
 #include "kvm/vm.h"
@@ -67,6 +68,7 @@ struct machine {
 	struct x86_platform platform;
 	struct boot boot;
 	struct bus ports, mmio;
+	struct x86_probe probe; /* a destination's, until the guest has arrived */
 	struct serial serial;
 	struct power power;
 	struct cmos cmos;

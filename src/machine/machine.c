@@ -36,6 +36,8 @@ static int prepare(struct machine *machine, struct error **err)
 		code = x86_cpuid_init(&machine->host_cpuid, &machine->system, "host", err);
 	if (code == 0)
 		code = boot_read(&machine->boot, config, err);
+	if (code == 0 && config->incoming)
+		code = x86_probe_open(&machine->probe, &machine->system, err);
 	if (code < 0 || config->incoming)
 		return code;
 
@@ -71,6 +73,7 @@ int machine_create(struct machine **result, const struct machine_config *config,
 	machine->opaque = opaque;
 	machine->system.fd = -1;
 	machine->vm.fd = -1;
+	machine->probe.vm.fd = -1;
 	machine->owner.fd = -1;
 	machine->state = config->incoming ? MACHINE_INMIGRATE : MACHINE_PRELAUNCH;
 	machine->arrive_paused = config->incoming && config->paused;
@@ -101,6 +104,7 @@ void machine_destroy(struct machine *machine)
 	machine_worker_stop(machine);
 	if (machine->vm.fd >= 0)
 		machine_unbuild(machine);
+	x86_probe_close(&machine->probe);
 	if (machine->serial_attached)
 		serial_detach(&machine->serial);
 	bus_free(&machine->ports);

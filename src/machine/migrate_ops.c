@@ -361,6 +361,7 @@ static void arrived(void *opaque)
 	if (machine->state == MACHINE_RUNNING)
 		machine_emit_simple(machine, MACHINE_EVENT_RESUME);
 	pthread_mutex_unlock(&machine->lock);
+	x86_probe_close(&machine->probe);
 }
 
 const struct migration_ops machine_migration_ops = {

@@ -70,7 +70,6 @@ static int send_machine(struct source *s, struct error **err)
 				      .switchover_timeout_ms =
 					      (uint32_t)s->parameters.switchover_timeout_ms};
 	struct buffer out = {0};
-	struct wire_header header;
 	int status = s->m->ops->describe(s->m->opaque, &offer.description, err);
 
 	if (status < 0)
@@ -86,8 +85,14 @@ static int send_machine(struct source *s, struct error **err)
 	status = out.error ? error_set(err, out.error, "out of memory")
 			   : engine_send(s->m, WIRE_MACHINE, 0, out.data, (uint32_t)out.size, err);
 	buffer_free(&out);
-	if (status == 0)
-		status = engine_expect(s->m, WIRE_MACHINE_OK, &header, s->m->timeouts.stall, err);
+	return status;
+}
+
+static int await_machine(struct source *s, struct error **err)
+{
+	struct wire_header header;
+	int status = engine_expect(s->m, WIRE_MACHINE_OK, &header, s->m->timeouts.stall, err);
+
 	if (status == 0)
 		s->shared_record = header.length > 0 && s->m->body[0] && s->owner->fd >= 0;
 	return status;
@@ -127,8 +132,13 @@ static void publish_progress(void *opaque)
 	});
 }
 
-static int scan_memory(struct source *s, struct error **err)
+/*
+ * The dirty log goes on, memory is looked through, and every vCPU and device saves itself: all that
+ * this side can do while the destination builds its machine.
+ */
+static int prepare(struct source *s, struct error **err)
 {
+	uint64_t start;
 	int status;
 
 	engine_set_phase(s->m, MIGRATION_PHASE_SCAN);
@@ -143,20 +153,18 @@ static int scan_memory(struct source *s, struct error **err)
 		return status;
 	s->logging = true;
 	status = ram_sender_scan(&s->ram, err);
-	if (status == 0)
-		status = ram_sender_ranges(&s->ram, err);
+	if (status < 0)
+		return status;
+	start = clock_us();
+	status = s->m->ops->save_early(s->m->opaque, err);
+	s->convergence.fixed_us = clock_us() - start + 2 * s->round_trip_us;
 	return status;
 }
 
 static int send_early(struct source *s, struct error **err)
 {
-	uint64_t start = clock_us();
-	int status = s->m->ops->save_early(s->m->opaque, err);
+	int status = buffer_reserve(&s->state, s->map.values_size);
 
-	if (status < 0)
-		return status;
-	s->convergence.fixed_us = clock_us() - start + 2 * s->round_trip_us;
-	status = buffer_reserve(&s->state, s->map.values_size);
 	if (status < 0)
 		return error_set(err, status, "out of memory");
 	state_encode_early(&s->map, &s->state);
@@ -357,11 +365,15 @@ static int run(struct source *s, struct error **err)
 	status = send_hello(s, err);
 	if (status == 0)
 		status = send_machine(s, err);
+	if (status == 0 && !m->check_only)
+		status = prepare(s, err);
+	if (status == 0)
+		status = await_machine(s, err);
 	if (status < 0 || m->check_only)
 		return status;
 	status = send_schema(s, err);
 	if (status == 0)
-		status = scan_memory(s, err);
+		status = ram_sender_ranges(&s->ram, err);
 	if (status == 0)
 		status = send_early(s, err);
 	if (status < 0)

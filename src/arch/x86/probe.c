@@ -4,37 +4,47 @@
 #include <linux/kvm.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include "kvm/vcpu.h"
 
-int x86_host_probe(struct x86_host *host, const struct kvm_system *system,
+int x86_probe_open(struct x86_probe *probe, const struct kvm_system *system, struct error **err)
+{
+	int code = kvm_vm_create(&probe->vm, system, err);
+
+	if (code < 0)
+		return code;
+	code = kvm_vcpu_create(&probe->vcpu, &probe->vm, 0, NULL, NULL, err);
+	if (code < 0)
+		kvm_vm_destroy(&probe->vm);
+	return code;
+}
+
+void x86_probe_close(struct x86_probe *probe)
+{
+	if (probe->vm.fd < 0)
+		return;
+	kvm_vcpu_destroy(&probe->vcpu);
+	kvm_vm_destroy(&probe->vm);
+}
+
+int x86_host_probe(struct x86_host *host, const struct x86_probe *probe,
 		   const struct x86_cpuid *cpuid, struct error **err)
 {
 	struct vcpu_layout layout = {0};
-	struct kvm_vcpu vcpu;
-	struct kvm_vm vm;
-	int code, khz;
+	int khz = ioctl(probe->vcpu.fd, KVM_GET_TSC_KHZ, 0);
+	int code;
 
-	*host = (struct x86_host){0};
-	code = kvm_vm_create(&vm, system, err);
+	*host = (struct x86_host){
+		.tsc_khz = khz > 0 ? (uint32_t)khz : 0,
+		.tsc_scales = kvm_vm_capability(&probe->vm, KVM_CAP_TSC_CONTROL) > 0,
+	};
+	code = x86_cpuid_apply(cpuid, probe->vcpu.fd, 0, 1, err);
+	if (code == 0)
+		code = vcpu_layout_create(&layout, &probe->vm, cpuid, probe->vcpu.fd, err);
 	if (code < 0)
 		return code;
-	code = kvm_vcpu_create(&vcpu, &vm, 0, NULL, NULL, err);
-	if (code == 0) {
-		khz = ioctl(vcpu.fd, KVM_GET_TSC_KHZ, 0);
-		host->tsc_khz = khz > 0 ? (uint32_t)khz : 0;
-		host->tsc_scales = kvm_vm_capability(&vm, KVM_CAP_TSC_CONTROL) > 0;
-		code = x86_cpuid_apply(cpuid, vcpu.fd, 0, 1, err);
-		if (code == 0)
-			code = vcpu_layout_create(&layout, &vm, cpuid, vcpu.fd, err);
-		if (code == 0) {
-			memcpy(host->msrs, layout.msrs, sizeof(host->msrs));
-			host->msr_count = layout.msr_count;
-		}
-		vcpu_layout_free(&layout);
-		kvm_vcpu_destroy(&vcpu);
-	}
-	kvm_vm_destroy(&vm);
-	return code;
+	memcpy(host->msrs, layout.msrs, sizeof(host->msrs));
+	host->msr_count = layout.msr_count;
+	vcpu_layout_free(&layout);
+	return 0;
 }
 
 bool x86_host_has_msr(const struct x86_host *host, uint32_t index)

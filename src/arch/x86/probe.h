@@ -8,6 +8,8 @@
 #include "arch/x86/vcpu_state.h"
 #include "base/error.h"
 #include "kvm/system.h"
+#include "kvm/vcpu.h"
+#include "kvm/vm.h"
 
 struct x86_host {
 	uint32_t tsc_khz; /* 0: not told */
@@ -16,7 +18,17 @@ struct x86_host {
 	unsigned int msr_count;
 };
 
-int x86_host_probe(struct x86_host *host, const struct kvm_system *system,
+/* A VM with one vCPU that never runs. It takes long to take down, so a destination makes it before a
+ * source comes and closes it when the guest has arrived. */
+struct x86_probe {
+	struct kvm_vm vm; /* fd -1: closed */
+	struct kvm_vcpu vcpu;
+};
+
+int x86_probe_open(struct x86_probe *probe, const struct kvm_system *system, struct error **err);
+void x86_probe_close(struct x86_probe *probe);
+
+int x86_host_probe(struct x86_host *host, const struct x86_probe *probe,
 		   const struct x86_cpuid *cpuid, struct error **err);
 
 bool x86_host_has_msr(const struct x86_host *host, uint32_t index);
