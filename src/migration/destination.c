@@ -331,6 +331,8 @@ static int run(struct destination *d, struct error **err)
 	engine_set_status(m, MIGRATION_ACTIVE);
 	engine_set_phase(m, MIGRATION_PHASE_ROUNDS);
 	status = receive_stream(d, &header, err);
+	if (status == -EPIPE)
+		error_prefix(err, "the source gave up or is lost");
 	return status < 0 ? status : handover_destination(d, &header, err);
 }
 

@@ -152,9 +152,10 @@ void engine_send_reason(struct migration *m, enum wire_type type, const char *re
 {
 	size_t length = strlen(reason);
 
-	if (m->channel.fd < 0)
-		return;
 	m->channel.cancel_fd = -1;
+	/* After half a message the end of the stream is the only word that is understood. */
+	if (m->channel.fd < 0 || m->wire.torn)
+		return;
 	wire_send(&m->wire, type, 0, reason,
 		  (uint32_t)(length < WIRE_MAX_REASON ? length : WIRE_MAX_REASON), NULL, 0, 0,
 		  clock_us() + m->timeouts.farewell, NULL);

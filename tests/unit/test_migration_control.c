@@ -368,6 +368,31 @@ static void test_low_bandwidth_is_no_stall(void **state)
 	pair_destroy(&pair);
 }
 
+/* In the middle of a message no ABORT can be sent; the destination is told all the same. */
+static void test_cancel_within_a_message(void **state)
+{
+	struct migration_parameters parameters;
+	struct migration_info out;
+	struct error *err = NULL;
+	struct pair pair;
+
+	pair_create(&pair, &small);
+	fake_fill(&pair.source, 0, 64, 1);
+	migration_get_parameters(pair.source.migration, &parameters);
+	parameters.max_bandwidth = 100000; /* 2.6 s for the one message */
+	assert_ok(migration_set_parameters(pair.source.migration, &parameters, &err), err);
+	pair_start(&pair);
+	do {
+		usleep(1000);
+		migration_query(pair.source.migration, &out);
+	} while (out.phase != MIGRATION_PHASE_ROUNDS);
+	usleep(200000);
+	assert_ok(migration_cancel(pair.source.migration), err);
+	pair_assert_stayed(&pair, MIGRATION_CANCELLED, "");
+	assert_destination_failed(&pair, "the source gave up");
+	pair_destroy(&pair);
+}
+
 static void test_parameters_are_checked(void **state)
 {
 	struct migration_parameters parameters;
@@ -590,6 +615,7 @@ int main(void)
 		cmocka_unit_test(test_check_only),
 		cmocka_unit_test(test_max_bandwidth),
 		cmocka_unit_test(test_low_bandwidth_is_no_stall),
+		cmocka_unit_test(test_cancel_within_a_message),
 		cmocka_unit_test(test_parameters_are_checked),
 		cmocka_unit_test(test_silent_peer),
 		cmocka_unit_test(test_connection_refused),
