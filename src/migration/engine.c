@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 #include "base/clock.h"
 
 void engine_set_status(struct migration *m, enum migration_status status)
@@ -49,18 +50,24 @@ void engine_fail(struct migration *m, struct error **err)
 	engine_finish(m, cancelled ? MIGRATION_CANCELLED : MIGRATION_FAILED);
 }
 
-bool engine_wait_resolve(struct migration *m, bool *quit)
+int engine_wait_resolve(struct migration *m, uint64_t timeout_us)
 {
-	bool here;
+	struct timespec until;
+	int word, status = 0;
 
+	clock_gettime(CLOCK_REALTIME, &until);
+	timeout_us += (uint64_t)until.tv_nsec / 1000;
+	until.tv_sec += (time_t)(timeout_us / 1000000);
+	until.tv_nsec = (long)(timeout_us % 1000000 * 1000);
 	pthread_mutex_lock(&m->lock);
-	while (m->resolve_asked < 0 && m->job != JOB_QUIT)
-		pthread_cond_wait(&m->wake, &m->lock);
-	*quit = m->resolve_asked < 0;
-	here = m->resolve_asked == 1;
+	while (m->resolve_asked < 0 && m->job != JOB_QUIT && status == 0)
+		status = pthread_cond_timedwait(&m->wake, &m->lock, &until);
+	word = m->resolve_asked >= 0 ? m->resolve_asked
+	       : m->job == JOB_QUIT  ? -ECANCELED
+				     : -ETIMEDOUT;
 	m->resolve_asked = -1;
 	pthread_mutex_unlock(&m->lock);
-	return here;
+	return word;
 }
 
 int engine_refused(struct migration *m, const struct wire_header *header, struct error **err)

@@ -101,8 +101,9 @@ void engine_fail(struct migration *m, struct error **err);
 		pthread_mutex_unlock(&(m)->lock);                                                  \
 	} while (0)
 
-/* Waits for the operator's word while a move is in doubt: true = the guest is to run here. */
-bool engine_wait_resolve(struct migration *m, bool *quit);
+/* Waits for the operator's word while a move is in doubt: 1: the guest is to run here; 0: it runs
+ * there; -ETIMEDOUT: nothing was said so far; -ECANCELED: the program ends. */
+int engine_wait_resolve(struct migration *m, uint64_t timeout_us);
 void engine_get_parameters(struct migration *m, struct migration_parameters *parameters);
 
 /*
