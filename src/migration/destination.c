@@ -343,6 +343,7 @@ void destination_run(struct migration *m)
 	int status = run(&d, &err);
 
 	if (status < 0) {
+		engine_tell_cancelling(m);
 		engine_send_reason(m, WIRE_REFUSE, error_text(err));
 		owner_close(d.owner);
 		listener_close(&m->listener);

@@ -22,6 +22,12 @@ void engine_set_status(struct migration *m, enum migration_status status)
 		m->callbacks.status_changed(m->callbacks_opaque, status);
 }
 
+void engine_tell_cancelling(struct migration *m)
+{
+	if (m->cancelled && m->callbacks.status_changed && !m->check_only)
+		m->callbacks.status_changed(m->callbacks_opaque, MIGRATION_CANCELLING);
+}
+
 void engine_set_phase(struct migration *m, enum migration_phase phase)
 {
 	engine_update(m, info->phase = phase);

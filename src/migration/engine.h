@@ -82,6 +82,8 @@ void destination_run(struct migration *m);
 
 /* Progress, from the engine's thread and out of the window only. */
 void engine_set_status(struct migration *m, enum migration_status status);
+/* A cancel has taken effect: tells so, on this thread, since migration_cancel() may not. */
+void engine_tell_cancelling(struct migration *m);
 void engine_set_phase(struct migration *m, enum migration_phase phase);
 /*
  * Ends a job; from then on the next one may be asked for (and waits until the thread is free). So

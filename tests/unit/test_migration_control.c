@@ -122,6 +122,10 @@ static void test_twice_is_busy(void **state)
 		       -EBUSY, "while a migration is under way");
 	assert_ok(migration_cancel(pair.source.migration), err);
 	pair_assert_stayed(&pair, MIGRATION_CANCELLED, "");
+	assert_true(fake_saw(&pair.source, MIGRATION_CANCELLING));
+	assert_int_equal(pair.source.seen[atomic_load(&pair.source.seen_count) - 1],
+			 MIGRATION_CANCELLED);
+	assert_false(fake_saw(&pair.destination, MIGRATION_CANCELLING));
 	assert_false(migration_active(pair.source.migration));
 	pair_destroy(&pair);
 }
@@ -212,6 +216,7 @@ static void test_cancel_incoming(void **state)
 	migration_cancel(pair.destination.migration);
 	fake_wait(&pair.destination, 20, &in);
 	assert_int_equal(in.status, MIGRATION_CANCELLED);
+	assert_true(fake_saw(&pair.destination, MIGRATION_CANCELLING));
 	pair_destroy(&pair);
 }
 
