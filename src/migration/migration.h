@@ -72,7 +72,9 @@ struct migration_info {
 
 struct migration_parameters {
 	uint64_t downtime_limit_ms;   /* default 300 */
-	uint64_t max_bandwidth;       /* bytes a second; 0 = unlimited (default) */
+	/* Bytes a second; 0 = unlimited (default). Holds for the rounds; once the destination is told
+	 * that the stop comes (INTENT), the last short rounds and the window go without it. */
+	uint64_t max_bandwidth;
 	uint64_t switchover_timeout_ms; /* bound for each wait in the hand-over, default 5000 */
 };
 

@@ -26,6 +26,10 @@ struct migration_ops {
 	 * refuses by name ("memory.size: the source has 1 GiB, this machine 512 MiB"). With
 	 * check_only nothing is kept; else the machine is built: memory reserved, slots set, vCPUs
 	 * created and parked, devices made. Called at most once with check_only false.
+	 * It must not write to guest RAM: all of it holds zeros, and a page that the source names as
+	 * zero is cleared only if data had arrived for it.
+	 * The source waits for it as long as for a stall (30 s), not just for an answer's time: creating
+	 * 64 vCPUs on two processors takes over a second.
 	 */
 	int (*build)(void *opaque, const struct description *d, bool check_only, struct error **err);
 

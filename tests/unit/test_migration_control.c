@@ -439,6 +439,26 @@ static void test_silent_peer(void **state)
 	pair_destroy(&pair);
 }
 
+/* Building a machine may take longer than an answer. */
+static void test_slow_build(void **state)
+{
+	struct pair pair;
+
+	pair_create(&pair, &small);
+	pair.source.migration->timeouts.answer = 100000;
+	pair.destination.delay_us[FAKE_BUILD] = 400000;
+	pair_start(&pair);
+	pair_assert_moved(&pair);
+	pair_destroy(&pair);
+
+	pair_create(&pair, &small);
+	pair.source.migration->timeouts.stall = 100000;
+	pair.destination.delay_us[FAKE_BUILD] = 400000;
+	pair_start(&pair);
+	pair_assert_stayed(&pair, MIGRATION_FAILED, "did not answer in time");
+	pair_destroy(&pair);
+}
+
 static void test_connection_refused(void **state)
 {
 	struct migration_request request = {.uri = "unix:/nonexistent/godwit-test", .fd = -1};
@@ -623,6 +643,7 @@ int main(void)
 		cmocka_unit_test(test_cancel_within_a_message),
 		cmocka_unit_test(test_parameters_are_checked),
 		cmocka_unit_test(test_silent_peer),
+		cmocka_unit_test(test_slow_build),
 		cmocka_unit_test(test_connection_refused),
 		cmocka_unit_test(test_transports),
 		cmocka_unit_test(test_exec_that_fails),
