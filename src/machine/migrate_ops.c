@@ -330,6 +330,8 @@ static void run(void *opaque, bool running, uint64_t *running_us)
 	pthread_mutex_lock(&machine->lock);
 	movegen_arrived(&machine->movegen);
 	(void)x86_clock_start(&machine->platform, running);
+	/* Before they are told: a vCPU may take this thread's processor at once. */
+	*running_us = clock_us();
 	if (running && !machine->arrive_paused) {
 		/* Not waited for: this thread would only compete with the vCPUs for a processor. */
 		machine_run_vcpus(machine);
@@ -339,7 +341,6 @@ static void run(void *opaque, bool running, uint64_t *running_us)
 			(void)x86_clock_read(&machine->platform, false);
 		machine_set_state(machine, MACHINE_PAUSED);
 	}
-	*running_us = clock_us();
 	pthread_mutex_unlock(&machine->lock);
 }
 

@@ -147,7 +147,7 @@ int handover_destination(struct destination *d, const struct wire_header *header
 		return status;
 	start = clock_us();
 	m->ops->run(m->opaque, prepare.running, &running_us);
-	token_encode(token, d->nonce, clock_us() - start);
+	token_encode(token, d->nonce, running_us - start);
 	/* Whether it arrives or not, the guest is here. */
 	if (wire_send(&m->wire, WIRE_RUNNING, 0, token, sizeof(token), NULL, 0, 0,
 		      clock_us() + d->timeout_us, NULL) < 0)
