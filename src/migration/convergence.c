@@ -3,8 +3,11 @@
 
 /* Before anything was measured: a slow local socket. */
 #define DEFAULT_RATE UINT64_C(500000000)
-/* A round of less says more about buffers than about the channel. */
-#define MEASURE_MIN_BYTES (8u << 20)
+/* A round of less says more about the messages' way there and back than about the channel; unless
+ * it took long all the same. */
+#define MEASURE_MIN_BYTES      (8u << 20)
+#define MEASURE_MIN_BYTES_SLOW (64u << 10)
+#define MEASURE_MIN_US         100000u
 /* Rounds below the limit, however much each of them still gains. */
 #define MAX_ROUNDS 60
 /* Rounds without a gain before the guest is said not to converge. */
@@ -12,8 +15,16 @@
 
 void convergence_measure(struct convergence *c, uint64_t bytes, uint64_t us)
 {
-	if (bytes >= MEASURE_MIN_BYTES && us)
-		c->rate = (uint64_t)((double)bytes * 1e6 / (double)us);
+	uint64_t rate;
+
+	if (!us)
+		return;
+	rate = (uint64_t)((double)bytes * 1e6 / (double)us);
+	/* Every round has arrived, so a higher rate is proven, however small the round was. */
+	if (bytes >= MEASURE_MIN_BYTES ||
+	    (bytes >= MEASURE_MIN_BYTES_SLOW && us >= MEASURE_MIN_US) ||
+	    (c->rate && rate > c->rate))
+		c->rate = rate;
 }
 
 enum convergence_verdict convergence_decide(struct convergence *c, uint64_t bytes,

@@ -21,7 +21,8 @@ enum convergence_verdict {
 	CONVERGENCE_STOP, /* the guest may be stopped now */
 };
 
-/* A round moved `bytes` in `us` microseconds (time slept for a bandwidth limit not counted). */
+/* A round moved `bytes` in `us` microseconds, from its first byte to the answer that all has
+ * arrived (time slept for a bandwidth limit not counted). */
 void convergence_measure(struct convergence *c, uint64_t bytes, uint64_t us);
 
 /* With `bytes` to go and a limit for the pause. Updates expected_us. */

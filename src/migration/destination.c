@@ -6,6 +6,7 @@
 #include "migration/destination.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/log.h"
@@ -172,7 +173,9 @@ static int take_message(struct destination *d, const struct wire_header *header,
 	case WIRE_ZERO:
 		return ram_receiver_zero(&d->ram, &in, err);
 	case WIRE_ROUND_END:
-		return header->length == 8 ? 0 : out_of_place(header, err);
+		if (header->length != 8 || d->quiet)
+			return out_of_place(header, err);
+		return answer(d, WIRE_ROUND_DONE, d->m->body, header->length, err);
 	case WIRE_KEEPALIVE:
 		return 0;
 	case WIRE_SCHEMA:
@@ -202,16 +205,29 @@ static int take_message(struct destination *d, const struct wire_header *header,
 	}
 }
 
-/* Says READY when all is built, loaded and populated; else, now and then, that work goes on. */
+/* Now and then, that work goes on. A source that has not read the last ones yet needs no more of
+ * them: it is still sending. */
+static int tell_alive(struct destination *d, struct error **err)
+{
+	struct pollfd room = {.fd = d->m->channel.fd, .events = POLLOUT};
+	uint64_t now = clock_us();
+
+	if (now - d->keepalive_us < d->m->timeouts.keepalive)
+		return 0;
+	d->keepalive_us = now;
+	return poll(&room, 1, 0) > 0 ? answer(d, WIRE_KEEPALIVE, NULL, 0, err) : 0;
+}
+
+/* Says READY when all is built, loaded and populated. Up to INTENT it may take long until a round
+ * has come through a slow channel. */
 static int tell_ready(struct destination *d, struct error **err)
 {
-	uint64_t now = clock_us();
 	uint8_t token[TOKEN_SIZE];
 	int status;
 
-	if (d->ready)
+	if (d->quiet)
 		return 0;
-	if (d->has_early && d->has_ranges && ram_receiver_populated(&d->ram)) {
+	if (!d->ready && d->has_early && d->has_ranges && ram_receiver_populated(&d->ram)) {
 		status = ram_receiver_quiet(&d->ram, err);
 		if (status < 0)
 			return status;
@@ -219,10 +235,7 @@ static int tell_ready(struct destination *d, struct error **err)
 		token_encode(token, d->nonce, d->load_us);
 		return answer(d, WIRE_READY, token, sizeof(token), err);
 	}
-	if (now - d->keepalive_us < d->m->timeouts.keepalive)
-		return 0;
-	d->keepalive_us = now;
-	return answer(d, WIRE_KEEPALIVE, NULL, 0, err);
+	return tell_alive(d, err);
 }
 
 static void publish_progress(struct destination *d)

@@ -19,6 +19,9 @@
 #define LAST_ROUNDS 4
 /* Messages of the destination that are taken between two rounds. */
 #define ANSWERS_AT_ONCE 16
+/* A round after QUIET is not answered, so it may only be one that the channel has taken before the
+ * vCPUs stop; a longer one would make the guest wait for it. */
+#define LAST_ROUND_US 20000u
 /* So few pages are not worth another round. */
 #define LAST_PAGES 16u
 
@@ -56,10 +59,11 @@ static int send_hello(struct source *s, struct error **err)
 				 "the destination speaks stream version %u, this side %u",
 				 hello.version, WIRE_VERSION);
 	if (hello.required & ~WIRE_FEATURES)
-		return error_set(err, -EPROTONOSUPPORT,
-				 "the destination requires stream features 0x%x that this side does "
-				 "not have",
-				 hello.required & ~WIRE_FEATURES);
+		return error_set(
+			err, -EPROTONOSUPPORT,
+			"the destination requires stream features 0x%x that this side does "
+			"not have",
+			hello.required & ~WIRE_FEATURES);
 	s->features = hello.features & WIRE_FEATURES;
 	return 0;
 }
@@ -168,41 +172,95 @@ static int send_early(struct source *s, struct error **err)
 	if (status < 0)
 		return error_set(err, status, "out of memory");
 	state_encode_early(&s->map, &s->state);
-	status = engine_send(s->m, WIRE_STATE_EARLY, 0, s->state.data, (uint32_t)s->state.size, err);
+	status =
+		engine_send(s->m, WIRE_STATE_EARLY, 0, s->state.data, (uint32_t)s->state.size, err);
 	buffer_clear(&s->state);
 	return status;
+}
+
+static int take_ready(struct source *s, const struct wire_header *header, struct error **err)
+{
+	uint64_t load_us;
+	int status = token_decode(s->m, header, s->nonce, &load_us, err);
+
+	if (status < 0)
+		return status;
+	if (load_us < 10000000)
+		s->convergence.fixed_us += load_us;
+	s->ready = true;
+	return 0;
+}
+
+/* One message of the destination, which has come or is coming. */
+static int take_answer(struct source *s, struct error **err)
+{
+	struct wire_header header;
+	int status = wire_receive(&s->m->wire, &header, s->m->body, WIRE_MAX_BODY,
+				  clock_us() + s->m->timeouts.answer, err);
+
+	if (status < 0)
+		return status;
+	s->heard_us = clock_us();
+	if (header.type == WIRE_KEEPALIVE)
+		return 0;
+	if (header.type == WIRE_REFUSE)
+		return engine_refused(s->m, &header, err);
+	if (header.type == WIRE_READY && !s->ready)
+		return take_ready(s, &header, err);
+	if (header.type == WIRE_ROUND_DONE && s->rounds_done < s->rounds && header.length == 8 &&
+	    bytes_get_u64(s->m->body) == s->rounds) {
+		s->rounds_done = s->rounds;
+		return 0;
+	}
+	return error_set(err, -EPROTO, "migration stream damaged: %s came early",
+			 wire_type_name(header.type));
 }
 
 /* Takes READY when it has come; a refusal or an end is an error. A destination that never stops
  * talking does not keep the source from its work. */
 static int look_at_answers(struct source *s, struct error **err)
 {
-	struct wire_header header;
-	uint64_t load_us;
-	int status;
-
 	for (int i = 0; i < ANSWERS_AT_ONCE && channel_readable(&s->m->channel); i++) {
-		status = wire_receive(&s->m->wire, &header, s->m->body, WIRE_MAX_BODY,
-				      clock_us() + s->m->timeouts.answer, err);
+		int status = take_answer(s, err);
+
 		if (status < 0)
 			return status;
-		s->heard_us = clock_us();
-		if (header.type == WIRE_KEEPALIVE)
-			continue;
-		if (header.type == WIRE_REFUSE)
-			return engine_refused(s->m, &header, err);
-		if (header.type != WIRE_READY || s->ready)
-			return error_set(err, -EPROTO, "migration stream damaged: %s came early",
-					 wire_type_name(header.type));
-		status = token_decode(s->m, &header, s->nonce, &load_us, err);
-		if (status < 0)
-			return status;
-		if (load_us < 10000000)
-			s->convergence.fixed_us += load_us;
-		s->ready = true;
 	}
 	if (!s->ready && clock_us() - s->heard_us > s->m->timeouts.stall)
 		return error_set(err, -ETIMEDOUT, "the destination has fallen silent");
+	return 0;
+}
+
+/*
+ * Until all of the round has arrived. What the socket takes at once says nothing about the channel
+ * behind it, and what is queued there would be a part of the guest's pause.
+ */
+static int await_round(struct source *s, struct error **err)
+{
+	struct migration *m = s->m;
+	uint64_t sent_us = clock_us(), round_trip_us;
+
+	/* The destination may well have been silent while this side was sending. */
+	s->heard_us = sent_us;
+	while (s->rounds_done < s->rounds) {
+		int status = m->cancelled ? -ECANCELED
+					  : channel_wait_readable(&m->channel,
+								  s->heard_us + m->timeouts.stall);
+
+		if (status == -ECANCELED)
+			return error_set(err, status, "cancelled");
+		if (status < 0)
+			return error_set(err, status, "the destination has fallen silent");
+		status = take_answer(s, err);
+		if (status < 0)
+			return status;
+	}
+	/* HELLO-OK may have been late for once. */
+	round_trip_us = clock_us() - sent_us;
+	if (round_trip_us < s->round_trip_us) {
+		s->convergence.fixed_us -= 2 * (s->round_trip_us - round_trip_us);
+		s->round_trip_us = round_trip_us;
+	}
 	return 0;
 }
 
@@ -218,7 +276,9 @@ static int send_round(struct source *s, struct error **err)
 		return status;
 	s->rounds++;
 	bytes_put_u64(end, s->rounds);
-	status = engine_send(s->m, WIRE_ROUND_END, 0, end, sizeof(end), err);
+	status = wire_send(&s->m->wire, WIRE_ROUND_END, 0, end, sizeof(end), NULL, 0, 0, 0, err);
+	if (status == 0)
+		status = await_round(s, err);
 	if (status < 0)
 		return status;
 	us = clock_us() - start - (channel->throttled_us - throttled);
@@ -290,7 +350,8 @@ static int run_rounds(struct source *s, struct error **err)
 			return status;
 		verdict = convergence_decide(&s->convergence, s->ram.pending_pages * RAM_PAGE_SIZE,
 					     limit_us);
-		engine_update(m, info->converging = convergence_converging(&s->convergence, limit_us));
+		engine_update(m,
+			      info->converging = convergence_converging(&s->convergence, limit_us));
 		publish_progress(s);
 		if (m->callbacks.pass)
 			m->callbacks.pass(m->callbacks_opaque, s->rounds);
@@ -309,6 +370,15 @@ static int run_rounds(struct source *s, struct error **err)
 		if (m->cancelled)
 			return error_set(err, -ECANCELED, "cancelled");
 	}
+}
+
+/* So little is pending that the channel takes it at once. */
+static bool last_round_is_short(const struct source *s)
+{
+	uint64_t bytes = s->ram.pending_pages * RAM_PAGE_SIZE;
+
+	return !s->convergence.rate ||
+	       (double)bytes * 1e6 < (double)s->convergence.rate * LAST_ROUND_US;
 }
 
 /* INTENT and QUIET, then short rounds while the destination listens and nothing else. */
@@ -330,7 +400,7 @@ static int approach(struct source *s, struct error **err)
 	if (status == 0)
 		status = token_decode(m, &header, s->nonce, &number, err);
 	s->intent_bytes = m->channel.sent;
-	for (unsigned int i = 0; status == 0 && i < LAST_ROUNDS; i++) {
+	for (unsigned int i = 0; status == 0 && i < LAST_ROUNDS && last_round_is_short(s); i++) {
 		before = s->ram.pending_pages;
 		status = ram_sender_send(&s->ram, false, 0, err);
 		if (status == 0)
@@ -353,7 +423,8 @@ static int run(struct source *s, struct error **err)
 	int status;
 
 	m->uri_fd = -1;
-	status = channel_connect(&m->channel, &request, m->cancel_fd, clock_us() + m->timeouts.connect, err);
+	status = channel_connect(&m->channel, &request, m->cancel_fd,
+				 clock_us() + m->timeouts.connect, err);
 	if (status < 0) {
 		if (request.fd >= 0)
 			close(request.fd);
@@ -388,7 +459,8 @@ static int run(struct source *s, struct error **err)
 	return status;
 }
 
-/* A peer that refused says why and closes; a send then fails first, and the reason is still there. */
+/* A peer that refused says why and closes; a send then fails first, and the reason is still there.
+ */
 static void prefer_reason(struct source *s, struct error **err)
 {
 	uint64_t deadline = clock_us() + s->m->timeouts.farewell;
@@ -440,8 +512,8 @@ void source_run(struct migration *m)
 		prefer_reason(&s, &err);
 		engine_send_reason(m, WIRE_ABORT, error_text(err));
 	}
-	/* A failed move is over, and may be tried again, once its log is off; for one that succeeded
-	 * that is clean-up, and nobody waits for it. */
+	/* A failed move is over, and may be tried again, once its log is off; for one that
+	 * succeeded that is clean-up, and nobody waits for it. */
 	if (status < 0 && s.logging)
 		m->ops->log_stop(m->opaque);
 	if (status < 0)

@@ -25,7 +25,7 @@ struct source {
 	uint32_t features;
 	uint64_t epoch;
 	uint64_t round_trip_us, heard_us;
-	uint64_t rounds, intent_bytes;
+	uint64_t rounds, rounds_done, intent_bytes;
 	bool shared_record; /* the destination has the same owner record open */
 	bool logging, ready, continued;
 	bool decided; /* COMMIT was sent: no ABORT any more */

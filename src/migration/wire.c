@@ -30,6 +30,7 @@ static const char *const type_names[] = {
 	[WIRE_VOTE_YES] = "VOTE-YES",
 	[WIRE_RUNNING] = "RUNNING",
 	[WIRE_REFUSE] = "REFUSE",
+	[WIRE_ROUND_DONE] = "ROUND-DONE",
 };
 
 const char *wire_type_name(unsigned int type)

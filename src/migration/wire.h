@@ -49,6 +49,7 @@ enum wire_type {
 	WIRE_VOTE_YES,
 	WIRE_RUNNING,
 	WIRE_REFUSE, /* with a reason; before the vote, as the vote, or after COMMIT (did not take) */
+	WIRE_ROUND_DONE, /* answers ROUND_END: all of the round has arrived */
 };
 
 /* Header flags. */

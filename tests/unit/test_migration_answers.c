@@ -124,8 +124,9 @@ static bool try_wrong(struct wrong *wrong)
 	return !wrong->past_end;
 }
 
-static const unsigned int answers[] = {WIRE_HELLO_OK, WIRE_MACHINE_OK, WIRE_SCHEMA_OK, WIRE_READY,
-				       WIRE_QUIET,    WIRE_VOTE_YES,   WIRE_RUNNING};
+static const unsigned int answers[] = {WIRE_HELLO_OK,   WIRE_MACHINE_OK, WIRE_SCHEMA_OK,
+				       WIRE_ROUND_DONE, WIRE_READY,      WIRE_QUIET,
+				       WIRE_VOTE_YES,   WIRE_RUNNING};
 
 static void each_byte(enum damage damage)
 {

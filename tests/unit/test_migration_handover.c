@@ -319,10 +319,10 @@ static const struct {
 	{WIRE_HELLO, false},       {WIRE_HELLO_OK, false},    {WIRE_MACHINE, false},
 	{WIRE_MACHINE_OK, false},  {WIRE_SCHEMA, false},      {WIRE_SCHEMA_OK, false},
 	{WIRE_RANGES, false},      {WIRE_STATE_EARLY, false}, {WIRE_RAM, false},
-	{WIRE_ZERO, false},        {WIRE_ROUND_END, false},   {WIRE_READY, false},
-	{WIRE_INTENT, false},      {WIRE_QUIET, false},       {WIRE_RAM, true},
-	{WIRE_STATE_DELTA, false}, {WIRE_PREPARE, false},     {WIRE_VOTE_YES, false},
-	{WIRE_COMMIT, false},      {WIRE_RUNNING, false},
+	{WIRE_ZERO, false},        {WIRE_ROUND_END, false},   {WIRE_ROUND_DONE, false},
+	{WIRE_READY, false},       {WIRE_INTENT, false},      {WIRE_QUIET, false},
+	{WIRE_RAM, true},          {WIRE_STATE_DELTA, false}, {WIRE_PREPARE, false},
+	{WIRE_VOTE_YES, false},    {WIRE_COMMIT, false},      {WIRE_RUNNING, false},
 };
 
 #define MESSAGES (sizeof(messages) / sizeof(*messages))
@@ -365,10 +365,10 @@ static void test_destination_killed(void **state)
 	at_every_message(KILL_DESTINATION, AFTER, 0);
 }
 
-/* The wire falls silent; waits are bounded. From READY on, since it takes long. */
+/* The wire falls silent; waits are bounded. From ROUND-DONE on, since it takes long. */
 static void test_silence(void **state)
 {
-	at_every_message(MUTE, BEFORE, 11);
+	at_every_message(MUTE, BEFORE, 10);
 }
 
 int main(void)
