@@ -15,7 +15,7 @@ int x86_host_probe(struct x86_host *host, const struct kvm_system *system,
 	int code, khz;
 
 	*host = (struct x86_host){0};
-	code = kvm_vm_create(&vm, system, err);
+	code = kvm_vm_create(&vm, system, NULL, err);
 	if (code < 0)
 		return code;
 	code = kvm_vcpu_create(&vcpu, &vm, 0, NULL, NULL, err);
