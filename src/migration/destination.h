@@ -21,6 +21,7 @@ struct destination {
 	bool asked; /* the machine was told to build: there is no second try */
 	bool has_ranges, has_early, ready, quiet, has_delta;
 	bool voted; /* said yes: the source may commit */
+	uint64_t commit_us; /* when COMMIT came, or was given up */
 	uint64_t heard_us, keepalive_us;
 	uint64_t messages;
 };

@@ -59,7 +59,7 @@ bool fixture_open(struct fixture *fixture)
 		error_free(&err);
 		return false;
 	}
-	assert_ok(kvm_vm_create(&fixture->vm, &fixture->system, &err), err);
+	assert_ok(kvm_vm_create(&fixture->vm, &fixture->system, NULL, &err), err);
 	x86_platform_enable(&fixture->vm);
 	assert_ok(ram_create(&fixture->ram, 4 << 20, RAM_BACKING_SHARED, &err), err);
 	assert_ok(ram_attach(fixture->ram, &fixture->vm.slots, &err), err);
