@@ -12,8 +12,6 @@
 #include "migration/destination.h"
 
 /* How often a source's lock is tried. */
-/* A channel that does not take RUNNING at once has to do without it: the guest waits. */
-#define RUNNING_US 1000u
 #define TAKEOVER_STEP_MS 5
 
 static int check_prepare(struct destination *d, const struct wire_header *header,
@@ -147,16 +145,13 @@ int handover_destination(struct destination *d, const struct wire_header *header
 	status = wait_commit(d, err);
 	if (status < 0)
 		return status;
-	/*
-	 * The guest is ours and runs next. RUNNING goes out first: once the vCPUs run, this thread may
-	 * have to wait for a processor, and the source with it. Whether it arrives or not changes
-	 * nothing here, so it is not waited for.
-	 */
-	token_encode(token, d->nonce, clock_us() - d->commit_us);
-	status = wire_send(&m->wire, WIRE_RUNNING, 0, token, sizeof(token), NULL, 0, 0,
-			   clock_us() + RUNNING_US, NULL);
 	m->ops->run(m->opaque, prepare.running, &running_us);
-	if (status < 0)
+	/* Whether it arrives or not, the guest is here. This thread may have waited for a processor
+	 * since, while the guest ran: the source is told for how long. */
+	token_encode(token, d->nonce,
+		     running_number(running_us - d->commit_us, clock_us() - running_us));
+	if (wire_send(&m->wire, WIRE_RUNNING, 0, token, sizeof(token), NULL, 0, 0,
+		      clock_us() + d->timeout_us, NULL) < 0)
 		log_warning("the source could not be told that the guest runs here");
 	engine_update(m, {
 		info->account.load = load_us;
