@@ -200,7 +200,10 @@ end_in_doubt:
 			fi
 		od;
 
-take_back: /* with a record: under its lock */
+take_back: /* with a record: under its lock, and marked before anything else can fail */
+#ifndef BREAK_RESUME_IN_DOUBT
+		mark(A);
+#endif
 		if
 		:: atomic { disk_lock == NOBODY -> disk_lock = DISKS_OF(A) }
 		:: atomic { disk_faults > 0 -> disk_faults--; disk_failed = true };
@@ -210,7 +213,6 @@ take_back: /* with a record: under its lock */
 #ifdef BREAK_RESUME_IN_DOUBT
 		running[A] = true; a_again = true; assert(!running[B] && !b_ran);
 #else
-		mark(A);
 		send(to_b, ABORT);
 		paused[A] = false;
 		run_guest(A);

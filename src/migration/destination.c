@@ -331,6 +331,8 @@ static int run(struct destination *d, struct error **err)
 	engine_set_status(m, MIGRATION_ACTIVE);
 	engine_set_phase(m, MIGRATION_PHASE_ROUNDS);
 	status = receive_stream(d, &header, err);
+	if (status == -EPIPE)
+		error_prefix(err, "the source gave up or is lost");
 	return status < 0 ? status : handover_destination(d, &header, err);
 }
 
@@ -341,6 +343,7 @@ void destination_run(struct migration *m)
 	int status = run(&d, &err);
 
 	if (status < 0) {
+		engine_tell_cancelling(m);
 		engine_send_reason(m, WIRE_REFUSE, error_text(err));
 		owner_close(d.owner);
 		listener_close(&m->listener);

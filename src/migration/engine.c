@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 #include "base/clock.h"
 
 void engine_set_status(struct migration *m, enum migration_status status)
@@ -19,6 +20,12 @@ void engine_set_status(struct migration *m, enum migration_status status)
 	/* A pre-check is no migration to those who watch for one. */
 	if (changed && m->callbacks.status_changed && !m->check_only)
 		m->callbacks.status_changed(m->callbacks_opaque, status);
+}
+
+void engine_tell_cancelling(struct migration *m)
+{
+	if (m->cancelled && m->callbacks.status_changed && !m->check_only)
+		m->callbacks.status_changed(m->callbacks_opaque, MIGRATION_CANCELLING);
 }
 
 void engine_set_phase(struct migration *m, enum migration_phase phase)
@@ -49,18 +56,24 @@ void engine_fail(struct migration *m, struct error **err)
 	engine_finish(m, cancelled ? MIGRATION_CANCELLED : MIGRATION_FAILED);
 }
 
-bool engine_wait_resolve(struct migration *m, bool *quit)
+int engine_wait_resolve(struct migration *m, uint64_t timeout_us)
 {
-	bool here;
+	struct timespec until;
+	int word, status = 0;
 
+	clock_gettime(CLOCK_REALTIME, &until);
+	timeout_us += (uint64_t)until.tv_nsec / 1000;
+	until.tv_sec += (time_t)(timeout_us / 1000000);
+	until.tv_nsec = (long)(timeout_us % 1000000 * 1000);
 	pthread_mutex_lock(&m->lock);
-	while (m->resolve_asked < 0 && m->job != JOB_QUIT)
-		pthread_cond_wait(&m->wake, &m->lock);
-	*quit = m->resolve_asked < 0;
-	here = m->resolve_asked == 1;
+	while (m->resolve_asked < 0 && m->job != JOB_QUIT && status == 0)
+		status = pthread_cond_timedwait(&m->wake, &m->lock, &until);
+	word = m->resolve_asked >= 0 ? m->resolve_asked
+	       : m->job == JOB_QUIT  ? -ECANCELED
+				     : -ETIMEDOUT;
 	m->resolve_asked = -1;
 	pthread_mutex_unlock(&m->lock);
-	return here;
+	return word;
 }
 
 int engine_refused(struct migration *m, const struct wire_header *header, struct error **err)
@@ -152,9 +165,10 @@ void engine_send_reason(struct migration *m, enum wire_type type, const char *re
 {
 	size_t length = strlen(reason);
 
-	if (m->channel.fd < 0)
-		return;
 	m->channel.cancel_fd = -1;
+	/* After half a message the end of the stream is the only word that is understood. */
+	if (m->channel.fd < 0 || m->wire.torn)
+		return;
 	wire_send(&m->wire, type, 0, reason,
 		  (uint32_t)(length < WIRE_MAX_REASON ? length : WIRE_MAX_REASON), NULL, 0, 0,
 		  clock_us() + m->timeouts.farewell, NULL);

@@ -82,6 +82,8 @@ void destination_run(struct migration *m);
 
 /* Progress, from the engine's thread and out of the window only. */
 void engine_set_status(struct migration *m, enum migration_status status);
+/* A cancel has taken effect: tells so, on this thread, since migration_cancel() may not. */
+void engine_tell_cancelling(struct migration *m);
 void engine_set_phase(struct migration *m, enum migration_phase phase);
 /*
  * Ends a job; from then on the next one may be asked for (and waits until the thread is free). So
@@ -101,8 +103,9 @@ void engine_fail(struct migration *m, struct error **err);
 		pthread_mutex_unlock(&(m)->lock);                                                  \
 	} while (0)
 
-/* Waits for the operator's word while a move is in doubt: true = the guest is to run here. */
-bool engine_wait_resolve(struct migration *m, bool *quit);
+/* Waits for the operator's word while a move is in doubt: 1: the guest is to run here; 0: it runs
+ * there; -ETIMEDOUT: nothing was said so far; -ECANCELED: the program ends. */
+int engine_wait_resolve(struct migration *m, uint64_t timeout_us);
 void engine_get_parameters(struct migration *m, struct migration_parameters *parameters);
 
 /*

@@ -27,26 +27,28 @@ static int check_prepare(struct destination *d, const struct wire_header *header
 	if (memcmp(prepare->nonce, d->nonce, sizeof(d->nonce)) != 0 || prepare->epoch != d->epoch)
 		return error_set(err, -EPROTO, "PREPARE belongs to another migration");
 	if (prepare->pages != d->ram.pages || prepare->zero_pages != d->ram.zero_pages)
-		return error_set(err, -EPROTO,
-				 "pages were lost: %llu and %llu zero were sent, %llu and %llu "
-				 "arrived",
-				 (unsigned long long)prepare->pages,
-				 (unsigned long long)prepare->zero_pages,
-				 (unsigned long long)d->ram.pages,
-				 (unsigned long long)d->ram.zero_pages);
+		return error_set(
+			err, -EPROTO,
+			"pages were lost: %llu and %llu zero were sent, %llu and %llu "
+			"arrived",
+			(unsigned long long)prepare->pages, (unsigned long long)prepare->zero_pages,
+			(unsigned long long)d->ram.pages, (unsigned long long)d->ram.zero_pages);
 	if (d->ram.suspect_pages)
-		return error_set(err, -EBADMSG, "%llu pages arrived damaged and were not sent again",
+		return error_set(err, -EBADMSG,
+				 "%llu pages arrived damaged and were not sent again",
 				 (unsigned long long)d->ram.suspect_pages);
 	return 0;
 }
 
-/* The lock, the epoch, the disks, the mark: in this order, all or nothing. [window] */
-static int take_over(struct destination *d, struct error **err)
+/* The lock, the epoch, the disks (unless the guest is to stay stopped), the mark: in this order,
+ * all or nothing. d->refused: the guest was to be had, but not to be run. [window] */
+static int take_over(struct destination *d, bool disks, struct error **err)
 {
 	const struct migration_ops *ops = d->m->ops;
 	uint64_t found = 0;
 	int status = 0;
 
+	d->refused = false;
 	if (d->shared_record) {
 		status = owner_lock(d->owner, &found);
 		if (status == -EAGAIN)
@@ -58,45 +60,59 @@ static int take_over(struct destination *d, struct error **err)
 			return error_set(err, -ESTALE, "the source has taken the guest back");
 		}
 	}
-	if (ops->locks_acquire)
+	disks = disks && ops->locks_acquire;
+	if (disks)
 		status = ops->locks_acquire(d->m->opaque, err);
 	if (status == 0 && d->shared_record) {
 		status = owner_advance(d->owner);
 		if (status < 0) {
 			error_set_errno(err, status, "cannot write the owner record");
-			if (ops->locks_release)
+			if (disks && ops->locks_release)
 				ops->locks_release(d->m->opaque);
 		}
 	}
+	d->refused = status < 0;
 	if (status < 0 && d->shared_record)
 		owner_unlock(d->owner);
 	return status;
 }
 
-/* No COMMIT will come. With a record the guest is ours if the source's lock is free. */
-static int take_over_alone(struct destination *d, struct error **err)
+/* No COMMIT will come, or nobody has heard REFUSE. With a record the guest is ours if the source's
+ * lock is free. */
+static int take_over_alone(struct destination *d, bool disks, struct error **err)
 {
 	uint64_t deadline = clock_us() + d->m->timeouts.takeover;
 	int status;
 
-	if (!d->shared_record)
-		return -EPIPE;
 	do {
 		error_free(err);
-		status = take_over(d, err);
+		status = take_over(d, disks, err);
 		if (status != -EAGAIN)
 			break;
 		poll(NULL, 0, TAKEOVER_STEP_MS);
 	} while (clock_us() < deadline);
 	if (status == 0)
-		log_warning("the source vanished after the vote: the guest runs on here");
+		log_warning("the source vanished after the vote: the guest is here now");
+	return status;
+}
+
+static int check_commit(struct destination *d, const struct wire_header *header, struct error **err)
+{
+	uint64_t epoch;
+	int status;
+
+	if (header->type != WIRE_COMMIT)
+		return error_set(err, -EPROTO, "%s came where COMMIT was due",
+				 wire_type_name(header->type));
+	status = token_decode(d->m, header, d->nonce, &epoch, err);
+	if (status == 0 && epoch != d->epoch)
+		status = error_set(err, -EPROTO, "COMMIT belongs to another epoch");
 	return status;
 }
 
 static int wait_commit(struct destination *d, struct error **err)
 {
 	struct wire_header header;
-	uint64_t epoch;
 	int status;
 
 	d->m->channel.spin_us = ENGINE_SPIN_US;
@@ -105,18 +121,42 @@ static int wait_commit(struct destination *d, struct error **err)
 	d->commit_us = clock_us();
 	if (status == -EREMOTEIO)
 		return error_prefix(err, "the source gave up");
-	if (status < 0) {
-		int took = take_over_alone(d, err);
+	if (status == 0)
+		status = check_commit(d, &header, err);
+	if (status == 0)
+		return take_over(d, true, err);
+	/* Whatever is wrong with the stream: what was meant may have been COMMIT, and the record
+	 * knows. */
+	return d->shared_record ? take_over_alone(d, true, err) : status;
+}
 
-		return took == -EPIPE ? status : took;
-	}
-	if (header.type != WIRE_COMMIT)
-		return error_set(err, -EPROTO, "%s came where COMMIT was due",
-				 wire_type_name(header.type));
-	status = token_decode(d->m, &header, d->nonce, &epoch, err);
-	if (status == 0 && epoch != d->epoch)
-		status = error_set(err, -EPROTO, "COMMIT belongs to another epoch");
-	return status < 0 ? status : take_over(d, err);
+/*
+ * The guest is whole here and the record was free, but it cannot run: the source is to take it
+ * back. Only when that is known may this side leave; if the source was killed meanwhile the guest
+ * would be lost. So it is claimed again, and in the end kept here stopped (*stopped).
+ */
+static int refuse(struct destination *d, bool *stopped, struct error **err)
+{
+	struct migration *m = d->m;
+	uint64_t deadline = clock_us() + d->timeout_us;
+	struct error *word = NULL;
+	struct wire_header header;
+	int status;
+
+	engine_send_reason(m, WIRE_REFUSE, error_text(*err));
+	do {
+		status = engine_receive_until(m, &header, deadline, &word);
+	} while (status == 0 && clock_us() < deadline); /* a COMMIT that was late */
+	error_free(&word);
+	if (status == -EREMOTEIO)
+		return (*err)->code;
+	status = take_over_alone(d, true, err);
+	if (status == 0 || !d->refused)
+		return status;
+	log_error("the guest is here, stopped, and nobody else has it: %s", error_text(*err));
+	status = take_over_alone(d, false, err);
+	*stopped = status == 0;
+	return status;
 }
 
 int handover_destination(struct destination *d, const struct wire_header *header,
@@ -126,6 +166,7 @@ int handover_destination(struct destination *d, const struct wire_header *header
 	uint64_t start = clock_us(), running_us = 0, load_us;
 	uint8_t token[TOKEN_SIZE];
 	struct prepare prepare;
+	bool stopped = false;
 	int status;
 
 	status = check_prepare(d, header, &prepare, err);
@@ -143,9 +184,14 @@ int handover_destination(struct destination *d, const struct wire_header *header
 		return status;
 	d->voted = true;
 	status = wait_commit(d, err);
+	if (status < 0 && d->refused && d->shared_record)
+		status = refuse(d, &stopped, err);
 	if (status < 0)
 		return status;
-	m->ops->run(m->opaque, prepare.running, &running_us);
+	m->ops->run(m->opaque, prepare.running && !stopped, &running_us);
+	/* The mark in the record says who has it; RUNNING would say too much. */
+	if (stopped)
+		return 0;
 	/* Whether it arrives or not, the guest is here. This thread may have waited for a processor
 	 * since, while the guest ran: the source is told for how long. */
 	token_encode(token, d->nonce,

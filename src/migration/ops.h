@@ -84,7 +84,9 @@ struct migration_ops {
 
 	/*
 	 * The owner's locks beyond the owner record (disk images). release is called before COMMIT
-	 * is sent, acquire by the side that will run. May be NULL (nothing to hold).
+	 * is sent, acquire by the side that will run. May be NULL (nothing to hold). A destination
+	 * whose acquire keeps failing while the source is gone is told to run() paused without them:
+	 * `cont` must acquire them first.
 	 */
 	void (*locks_release)(void *opaque);
 	int (*locks_acquire)(void *opaque, struct error **err);

@@ -511,6 +511,8 @@ void source_run(struct migration *m)
 		info->ram_total = ram ? ram->size : 0;
 	});
 	status = run(&s, &err);
+	if (status < 0)
+		engine_tell_cancelling(m);
 	if (status < 0 && !s.decided) {
 		prefer_reason(&s, &err);
 		engine_send_reason(m, WIRE_ABORT, error_text(err));

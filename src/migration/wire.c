@@ -58,6 +58,7 @@ int wire_send(struct wire *wire, enum wire_type type, uint16_t flags, const void
 {
 	uint8_t raw[WIRE_HEADER_SIZE];
 	struct iovec plain[2];
+	uint64_t before = wire->channel->sent;
 	struct wire_header header = {
 		.type = (uint16_t)type,
 		.flags = flags,
@@ -75,8 +76,13 @@ int wire_send(struct wire *wire, enum wire_type type, uint16_t flags, const void
 	iov[0] = (struct iovec){raw, sizeof(raw)};
 	iov[1] = (struct iovec){(void *)(uintptr_t)body, length};
 	status = channel_send(wire->channel, iov, 2 + payload_count, deadline_us, err);
-	if (status < 0)
+	if (status < 0) {
+		if (wire->channel->sent == before)
+			wire->send_sequence--;
+		else
+			wire->torn = true;
 		error_prefix(err, "cannot send %s", wire_type_name(type));
+	}
 	return status;
 }
 

@@ -74,6 +74,7 @@ const char *wire_type_name(unsigned int type);
 struct wire {
 	struct channel *channel;
 	uint32_t send_sequence, receive_sequence;
+	bool torn; /* a message was sent in part: whatever follows would be taken for its rest */
 };
 
 /*

@@ -40,7 +40,10 @@ static int called(struct fake_guest *guest, enum fake_operation operation)
 
 	if (guest->delay_us[operation])
 		usleep(guest->delay_us[operation]);
-	return guest->fail[operation] == n ? -EIO : 0;
+	return guest->fail[operation] && n >= guest->fail[operation] &&
+			       n <= guest->fail[operation] + guest->fail_more[operation]
+		       ? -EIO
+		       : 0;
 }
 
 static void note_running(struct fake_guest *guest, bool running)

@@ -93,6 +93,7 @@ struct fake_guest {
 	_Atomic(unsigned int) counts[FAKE_OPERATIONS];
 	/* The operation's n-th call (from 1) fails with EIO; 0: none. */
 	unsigned int fail[FAKE_OPERATIONS];
+	unsigned int fail_more[FAKE_OPERATIONS]; /* so many calls after that one fail too */
 	unsigned int delay_us[FAKE_OPERATIONS];
 	/* A refusal by name in build() when the value is not that of the source. */
 	const char *model;

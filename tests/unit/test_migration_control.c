@@ -122,6 +122,10 @@ static void test_twice_is_busy(void **state)
 		       -EBUSY, "while a migration is under way");
 	assert_ok(migration_cancel(pair.source.migration), err);
 	pair_assert_stayed(&pair, MIGRATION_CANCELLED, "");
+	assert_true(fake_saw(&pair.source, MIGRATION_CANCELLING));
+	assert_int_equal(pair.source.seen[atomic_load(&pair.source.seen_count) - 1],
+			 MIGRATION_CANCELLED);
+	assert_false(fake_saw(&pair.destination, MIGRATION_CANCELLING));
 	assert_false(migration_active(pair.source.migration));
 	pair_destroy(&pair);
 }
@@ -212,6 +216,7 @@ static void test_cancel_incoming(void **state)
 	migration_cancel(pair.destination.migration);
 	fake_wait(&pair.destination, 20, &in);
 	assert_int_equal(in.status, MIGRATION_CANCELLED);
+	assert_true(fake_saw(&pair.destination, MIGRATION_CANCELLING));
 	pair_destroy(&pair);
 }
 
@@ -367,6 +372,31 @@ static void test_low_bandwidth_is_no_stall(void **state)
 	pair.destination.migration->timeouts.stall = 300000;
 	pair_start(&pair);
 	pair_assert_moved(&pair);
+	pair_destroy(&pair);
+}
+
+/* In the middle of a message no ABORT can be sent; the destination is told all the same. */
+static void test_cancel_within_a_message(void **state)
+{
+	struct migration_parameters parameters;
+	struct migration_info out;
+	struct error *err = NULL;
+	struct pair pair;
+
+	pair_create(&pair, &small);
+	fake_fill(&pair.source, 0, 64, 1);
+	migration_get_parameters(pair.source.migration, &parameters);
+	parameters.max_bandwidth = 100000; /* 2.6 s for the one message */
+	assert_ok(migration_set_parameters(pair.source.migration, &parameters, &err), err);
+	pair_start(&pair);
+	do {
+		usleep(1000);
+		migration_query(pair.source.migration, &out);
+	} while (out.phase != MIGRATION_PHASE_ROUNDS);
+	usleep(200000);
+	assert_ok(migration_cancel(pair.source.migration), err);
+	pair_assert_stayed(&pair, MIGRATION_CANCELLED, "");
+	assert_destination_failed(&pair, "the source gave up");
 	pair_destroy(&pair);
 }
 
@@ -592,6 +622,7 @@ int main(void)
 		cmocka_unit_test(test_check_only),
 		cmocka_unit_test(test_max_bandwidth),
 		cmocka_unit_test(test_low_bandwidth_is_no_stall),
+		cmocka_unit_test(test_cancel_within_a_message),
 		cmocka_unit_test(test_parameters_are_checked),
 		cmocka_unit_test(test_silent_peer),
 		cmocka_unit_test(test_connection_refused),

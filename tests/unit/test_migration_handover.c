@@ -22,11 +22,11 @@
 
 #define MIB UINT64_C(1048576)
 
-enum act { CUT, CUT_HALF, MUTE, KILL_SOURCE, KILL_DESTINATION };
+enum act { CUT, CUT_HALF, MUTE, KILL_SOURCE, KILL_DESTINATION, DAMAGE };
 enum when { BEFORE, AFTER };
 
-static const char *const act_names[] = {"cut", "cut in the middle", "silence", "source killed",
-					"destination killed"};
+static const char *const act_names[] = {"cut",           "cut in the middle",  "silence",
+					"source killed", "destination killed", "damage"};
 
 /* What a side tells the test, and the test a side. */
 struct side {
@@ -45,11 +45,12 @@ struct trial {
 	enum when when;
 	enum act act;
 	bool record;
+	unsigned int disk_failures; /* of the destination, one after the other */
 
 	struct shared *shared;
 	pid_t children[2];
 	char path[64];
-	bool happened, prepared, voted, committed, ran_when_killed;
+	bool happened, prepared, voted, committed, ran_when_killed, destination_ran;
 };
 
 static void side_main(struct trial *trial, int self, int fd)
@@ -68,6 +69,10 @@ static void side_main(struct trial *trial, int self, int fd)
 	log_set_level(LOG_LEVEL_ERROR - 1);
 	fake_create(&guest, &config, self == 1);
 	guest.board = &trial->shared->board;
+	if (self == 1 && trial->disk_failures) {
+		guest.fail[FAKE_LOCKS_ACQUIRE] = 1;
+		guest.fail_more[FAKE_LOCKS_ACQUIRE] = trial->disk_failures - 1;
+	}
 	if (self == 0) {
 		if (trial->record && owner_create(&guest.owner, trial->path, false, NULL) < 0)
 			_exit(3);
@@ -146,8 +151,12 @@ static enum wire_verdict on_message(void *opaque, struct wire_message *message)
 
 	if (message->type == WIRE_VOTE_YES)
 		trial->voted = true;
-	if (is_the_one(trial, message) && trial->when == BEFORE)
+	if (is_the_one(trial, message) && trial->act == DAMAGE) {
+		trial->happened = true;
+		message->data[WIRE_HEADER_SIZE] ^= 1;
+	} else if (is_the_one(trial, message) && trial->when == BEFORE) {
 		return happen(trial);
+	}
 	return WIRE_FORWARD;
 }
 
@@ -245,6 +254,11 @@ static void check(struct trial *trial)
 		/* It may have voted without the test having seen it. */
 		if (trial->record && trial->prepared && !trial->voted)
 			expected = running(trial, 1);
+		if (trial->disk_failures)
+			expected = trial->record && trial->disk_failures == 1;
+		if (trial->record && trial->shared->sides[1].status != MIGRATION_COMPLETED &&
+		    trial->disk_failures)
+			fail_msg("the guest is lost: %s", describe(trial));
 		if (running(trial, 1) != expected)
 			fail_msg("destination %s: %s", expected ? "does not run" : "runs",
 				 describe(trial));
@@ -297,6 +311,7 @@ static bool run_trial(struct trial *trial)
 	close(pairs[1][1]);
 	assert_int_equal(wire_proxy_run(&proxy, 20), 0);
 	check(trial);
+	trial->destination_ran = running(trial, 1);
 	for (int i = 0; i < 2; i++) {
 		int status = 0;
 
@@ -316,13 +331,13 @@ static const struct {
 	unsigned int type;
 	bool last;
 } messages[] = {
-	{WIRE_HELLO, false},       {WIRE_HELLO_OK, false},    {WIRE_MACHINE, false},
-	{WIRE_MACHINE_OK, false},  {WIRE_SCHEMA, false},      {WIRE_SCHEMA_OK, false},
-	{WIRE_RANGES, false},      {WIRE_STATE_EARLY, false}, {WIRE_RAM, false},
-	{WIRE_ZERO, false},        {WIRE_ROUND_END, false},   {WIRE_ROUND_DONE, false},
-	{WIRE_READY, false},       {WIRE_INTENT, false},      {WIRE_QUIET, false},
-	{WIRE_RAM, true},          {WIRE_STATE_DELTA, false}, {WIRE_PREPARE, false},
-	{WIRE_VOTE_YES, false},    {WIRE_COMMIT, false},      {WIRE_RUNNING, false},
+	{WIRE_HELLO, false},      {WIRE_HELLO_OK, false},    {WIRE_MACHINE, false},
+	{WIRE_MACHINE_OK, false}, {WIRE_SCHEMA, false},      {WIRE_SCHEMA_OK, false},
+	{WIRE_RANGES, false},     {WIRE_STATE_EARLY, false}, {WIRE_RAM, false},
+	{WIRE_ZERO, false},       {WIRE_ROUND_END, false},   {WIRE_ROUND_DONE, false},
+	{WIRE_READY, false},      {WIRE_INTENT, false},      {WIRE_QUIET, false},
+	{WIRE_RAM, true},         {WIRE_STATE_DELTA, false}, {WIRE_PREPARE, false},
+	{WIRE_VOTE_YES, false},   {WIRE_COMMIT, false},      {WIRE_RUNNING, false},
 };
 
 #define MESSAGES (sizeof(messages) / sizeof(*messages))
@@ -365,6 +380,40 @@ static void test_destination_killed(void **state)
 	at_every_message(KILL_DESTINATION, AFTER, 0);
 }
 
+/*
+ * The destination has the guest but not its disks, and nobody hears its REFUSE: with a record the
+ * guest is not lost. It runs there when the disks can be had after all, or stays there, stopped.
+ */
+static void test_refused_and_not_heard(void **state)
+{
+	static const enum act acts[] = {KILL_SOURCE, CUT, MUTE, KILL_DESTINATION};
+
+	for (unsigned int failures = 1; failures < 3; failures++)
+		for (size_t i = 0; i < (failures == 1 ? sizeof(acts) / sizeof(*acts) : 1); i++)
+			for (unsigned int record = 0; record < 2; record++) {
+				struct trial trial = {.type = WIRE_REFUSE,
+						      .when = BEFORE,
+						      .act = acts[i],
+						      .record = record,
+						      .disk_failures = failures};
+
+				assert_true(run_trial(&trial));
+			}
+}
+
+/* COMMIT arrives damaged: the record says that the source has let go of the guest. */
+static void test_damaged_commit(void **state)
+{
+	for (unsigned int record = 0; record < 2; record++) {
+		struct trial trial = {
+			.type = WIRE_COMMIT, .when = BEFORE, .act = DAMAGE, .record = record};
+
+		assert_true(run_trial(&trial));
+		if (record)
+			assert_true(trial.destination_ran);
+	}
+}
+
 /* The wire falls silent; waits are bounded. From ROUND-DONE on, since it takes long. */
 static void test_silence(void **state)
 {
@@ -374,8 +423,12 @@ static void test_silence(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cut),           cmocka_unit_test(test_cut_in_the_middle),
-		cmocka_unit_test(test_source_killed), cmocka_unit_test(test_destination_killed),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_cut_in_the_middle),
+		cmocka_unit_test(test_source_killed),
+		cmocka_unit_test(test_destination_killed),
+		cmocka_unit_test(test_refused_and_not_heard),
+		cmocka_unit_test(test_damaged_commit),
 		cmocka_unit_test(test_silence),
 	};
 
