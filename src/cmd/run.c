@@ -297,25 +297,35 @@ static void close_handle(uv_handle_t *handle, void *opaque)
 		uv_close(handle, NULL);
 }
 
-static void start_loop(struct run *run)
-{
-	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-
-	signal(SIGPIPE, SIG_IGN);
-	uv_loop_init(&run->loop);
-	uv_async_init(&run->loop, &run->exit, on_exit_event);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		uv_signal_init(&run->loop, &run->signals[i]);
-		run->signals[i].data = run;
-		uv_signal_start(&run->signals[i], on_signal, numbers[i]);
-	}
-}
-
 static void end_loop(struct run *run)
 {
 	uv_walk(&run->loop, close_handle, NULL);
 	uv_run(&run->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&run->loop);
+}
+
+static int start_loop(struct run *run, struct error **err)
+{
+	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+	int result = uv_loop_init(&run->loop);
+
+	if (result)
+		return error_set(err, result, "cannot start the event loop: %s",
+				 uv_strerror(result));
+	/* A full pipe or a file at its size limit is the writer's error, not the guest's end. */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	result = uv_async_init(&run->loop, &run->exit, on_exit_event);
+	for (size_t i = 0; !result && i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		result = uv_signal_init(&run->loop, &run->signals[i]);
+		run->signals[i].data = run;
+		if (!result)
+			result = uv_signal_start(&run->signals[i], on_signal, numbers[i]);
+	}
+	if (!result)
+		return 0;
+	end_loop(run);
+	return error_set(err, result, "cannot watch for signals: %s", uv_strerror(result));
 }
 
 static int open_controls(struct run *run, struct error **err)
@@ -349,7 +359,9 @@ static int run_machine(struct run *run, const struct machine_config *config)
 	struct error *err = NULL;
 	int code;
 
-	start_loop(run);
+	code = start_loop(run, &err);
+	if (code < 0)
+		return tool_fail(&err);
 	code = machine_create(&run->machine, config, listener, run, &err);
 	if (code == 0)
 		code = open_controls(run, &err);
