@@ -113,8 +113,7 @@ void page_map_refresh(struct page_map *map)
 	for (size_t w = 0; w < words; w++)
 		if (map->words[w]) {
 			map->count += (size_t)__builtin_popcountll(map->words[w]);
-			map->summary[w / BLOCK_WORDS / 64] |= UINT64_C(1)
-							      << w / BLOCK_WORDS % 64;
+			map->summary[w / BLOCK_WORDS / 64] |= UINT64_C(1) << w / BLOCK_WORDS % 64;
 		}
 }
 

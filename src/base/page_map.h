@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bitmap of pages that knows where it is empty: a summary has one bit for 64 words (4096 pages, 16
- * MiB), so that walking and clearing cost what is set, not what could be. Not atomic: one owner.
+ * A bitmap of pages that knows where it is empty: a summary has one bit for 64 words (4096 pages,
+ * 16 MiB), so that walking and clearing cost what is set, not what could be. Not atomic: one owner.
  */
 #pragma once
 
@@ -20,8 +20,8 @@ struct page_map {
 int page_map_init(struct page_map *map, size_t pages);
 void page_map_free(struct page_map *map);
 
-/* Adds the `pages` bits at `from`, bit 0 being page `first`: any alignment, whole words at a time. Pages
- * past the map's end are ignored. */
+/* Adds the `pages` bits at `from`, bit 0 being page `first`: any alignment, whole words at a time.
+ * Pages past the map's end are ignored. */
 void page_map_merge(struct page_map *map, size_t first, const uint64_t *from, size_t pages);
 void page_map_merge_map(struct page_map *map, const struct page_map *from);
 
@@ -46,8 +46,8 @@ size_t page_map_next_run(const struct page_map *map, size_t from, size_t *first)
 	for ((first) = 0; ((length) = page_map_next_run((map), (first), &(first))) != 0;           \
 	     (first) += (length))
 
-/* The next block of words (64 at most) at or after word `from` in which a page may be set: how many,
- * or 0. */
+/* The next block of words (64 at most) at or after word `from` in which a page may be set: how
+ * many, or 0. */
 size_t page_map_next_block(const struct page_map *map, size_t from, size_t *first);
 
 #define page_map_for_each_block(map, first, length)                                                \

@@ -2,12 +2,12 @@
 /*
  * KVM's dirty tracking, a slot at a time, behind one interface with three back ends, one file each:
  *
- * - "bitmap" (dirty_log.c), the plain log: a harvest copies the slot's log and write-protects again what
- *   it reports, all in one go. There is nothing to clear.
+ * - "bitmap" (dirty_log.c), the plain log: a harvest copies the slot's log and write-protects again
+ * what it reports, all in one go. There is nothing to clear.
  * - "manual" (dirty_manual.c), KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2: a harvest only copies; a page is
  *   reported again until kvm_dirty_clear() has write-protected it, which the sender does a stretch
- *   at a time, just before it reads the pages. With KVM_DIRTY_LOG_INITIALLY_SET switching the log on
- *   protects nothing either: every bit is set then.
+ *   at a time, just before it reads the pages. With KVM_DIRTY_LOG_INITIALLY_SET switching the log
+ * on protects nothing either: every bit is set then.
  * - "ring" (dirty_ring.c), KVM_CAP_DIRTY_LOG_RING: each vCPU lists the pages it has written in a
  *   ring; reaping moves them to a bitmap a slot and write-protects them again. There is nothing to
  *   clear.
@@ -55,14 +55,15 @@ struct kvm_dirty_ring {
 	struct kvm_dirty_gfn *entries;
 	uint32_t next; /* under dirty->ring_lock: the entry to be reaped next */
 	struct kvm_vcpu *vcpu;
-	uint32_t outs; /* of a sync: how often it had come out of the guest before */
+	uint64_t unreset; /* under dirty->ring_lock: its part of the entries reaped and not reset */
+	uint32_t outs;    /* of a sync: how often it had come out of the guest before */
 	struct kvm_dirty_ring *following;
 	_Atomic(uint64_t) pages;      /* reaped so far: what this vCPU has written */
 	_Atomic(uint64_t) full_exits; /* how often it had to come out because the ring was full */
 };
 
-/* Takes `count` words of a slot's log, from word `first` on. Called once or several times a harvest, in
- * order; stretches that are clean may be left out. Must be quick, and window-safe. */
+/* Takes `count` words of a slot's log, from word `first` on. Called once or several times a
+ * harvest, in order; stretches that are clean may be left out. Must be quick, and window-safe. */
 typedef void kvm_dirty_sink(void *opaque, size_t first, const uint64_t *words, size_t count);
 
 struct kvm_dirty_ops {
@@ -87,7 +88,8 @@ struct kvm_dirty {
 	/* Of the ring. */
 	pthread_mutex_t ring_lock; /* reaping, resetting and what was reaped */
 	uint32_t ring_entries;
-	bool unreset; /* the last sync found the vCPUs stopped and reset nothing */
+	uint64_t unreset; /* entries reaped and not reset yet */
+	bool overrun; /* the kernel has written past the end of a ring: nothing is sure any more */
 	struct kvm_dirty_ring *rings;
 };
 
@@ -104,8 +106,8 @@ static inline enum kvm_dirty_kind kvm_dirty_kind(const struct kvm_dirty *dirty)
 }
 
 /* Gives a vCPU just created its ring, if the VM has rings; and takes it away again. */
-int kvm_dirty_ring_open(struct kvm_dirty *dirty, struct kvm_dirty_ring *ring,
-			struct kvm_vcpu *vcpu, struct error **err);
+int kvm_dirty_ring_open(struct kvm_dirty *dirty, struct kvm_dirty_ring *ring, struct kvm_vcpu *vcpu,
+			struct error **err);
 void kvm_dirty_ring_close(struct kvm_dirty_ring *ring);
 /* On the vCPU's thread, after KVM_EXIT_DIRTY_RING_FULL: makes room. 0 or a negative errno. */
 int kvm_dirty_ring_full(struct kvm_dirty_ring *ring);
@@ -115,11 +117,11 @@ int kvm_dirty_start(struct kvm_dirty *dirty, struct kvm_slot *slot, struct error
 int kvm_dirty_stop(struct kvm_dirty *dirty, struct kvm_slot *slot, struct error **err);
 
 /*
- * Once before the slots are harvested, by one thread at a time: collects what the vCPUs have in their
- * rings. stopped: they are all parked. Nothing is write-protected again then, and what is harvested
- * is reported once more by the first harvest after they ran on. Otherwise vCPUs in the
- * guest are called out for a moment, which waits for them a few milliseconds at most. [window]
- * with stopped.
+ * Once before the slots are harvested, by one thread at a time: collects what the vCPUs have in
+ * their rings. stopped: they are all parked. Nothing is write-protected again then, and what is
+ * harvested is reported once more by the first harvest after they ran on. Otherwise vCPUs in the
+ * guest are called out for a moment, which waits for them a few milliseconds at most. -EOVERFLOW:
+ * the kernel has overrun a ring, and pages are missing. [window] with stopped.
  */
 int kvm_dirty_sync(struct kvm_dirty *dirty, bool stopped);
 

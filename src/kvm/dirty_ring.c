@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dirty ring: each vCPU has a ring, shared with KVM, in which it lists the pages it has written.
- * An entry goes from empty (0) to DIRTY by KVM, to RESET by whoever reaps it, and back to empty by
- * KVM_RESET_DIRTY_RINGS, which write-protects the page again.
+ * The dirty ring: each vCPU has a ring, shared with KVM, in which it lists the pages it has
+ * written. An entry goes from empty (0) to DIRTY by KVM, to RESET by whoever reaps it, and back to
+ * empty by KVM_RESET_DIRTY_RINGS, which write-protects the page again.
  *
- * What was reaped is in the slots' `reaped` bitmaps until it is harvested. One lock covers reaping, the
- * reset and taking those bitmaps: so nobody gets to read a page between its reaping and its reset, when
- * KVM would not see it being written.
+ * What was reaped is in the slots' `reaped` bitmaps until it is harvested. One lock covers reaping,
+ * the reset and taking those bitmaps: so nobody gets to read a page between its reaping and its
+ * reset, when KVM would not see it being written.
+ *
+ * A ring that was overrun has lost pages. On processors with hardware virtualization KVM cannot get
+ * there; a KVM that emulates a guest's instructions one after the other can (PVM, and code at
+ * privilege level 0). It is found out, and every harvest from then on fails: no page is missed
+ * silently, and the guest runs on.
  */
 #include <errno.h>
 #include <linux/kvm.h>
@@ -20,8 +25,11 @@
 #include "kvm/dirty.h"
 #include "kvm/vcpu.h"
 
-/* How long a sync waits for a vCPU to come out. What one does not bring is there at the next sync. */
+/* How long a sync waits for a vCPU to come out. What one does not bring is there at the next sync.
+ */
 #define CALL_OUT_US 5000u
+/* Calls of the reset that may come back with nothing done. */
+#define RESET_TRIES 1000u
 
 static int enable(struct kvm_dirty *dirty, const struct kvm_system *system, struct error **err)
 {
@@ -38,8 +46,7 @@ static int enable(struct kvm_dirty *dirty, const struct kvm_system *system, stru
 				 "this host's KVM has no dirty ring (KVM_CAP_DIRTY_LOG_RING, Linux "
 				 "5.11); leave out --dirty-ring");
 	if (entries < KVM_DIRTY_RING_MIN || entries > KVM_DIRTY_RING_MAX ||
-	    (entries & (entries - 1)) ||
-	    entries > (uint32_t)most / sizeof(struct kvm_dirty_gfn))
+	    (entries & (entries - 1)) || entries > (uint32_t)most / sizeof(struct kvm_dirty_gfn))
 		return error_set(err, -EINVAL,
 				 "a dirty ring of %u entries is not possible; give a power of two "
 				 "from %u to %u",
@@ -137,12 +144,49 @@ static uint32_t reap(struct kvm_dirty *dirty, struct kvm_dirty_ring *ring)
 		ring->next++;
 	}
 	atomic_fetch_add_explicit(&ring->pages, count, memory_order_relaxed);
+	dirty->unreset += count;
+	ring->unreset += count;
+	if (ring->unreset >= dirty->ring_entries)
+		dirty->overrun = true;
 	return count;
 }
 
+/*
+ * The kernel leaves off early when a signal waits for this thread (Linux 6.16), and says how many
+ * entries it has reset. A page that was reaped and is not protected again would be written unseen,
+ * so this goes on until all are.
+ */
 static int reset(struct kvm_dirty *dirty)
 {
-	return ioctl(dirty->vm_fd, KVM_RESET_DIRTY_RINGS, 0) >= 0 ? 0 : -errno;
+	for (unsigned int tries = 0; dirty->unreset && tries < RESET_TRIES;) {
+		int count = ioctl(dirty->vm_fd, KVM_RESET_DIRTY_RINGS, 0);
+
+		if (count < 0 && errno != EINTR)
+			return -errno;
+		if (count > 0)
+			dirty->unreset -=
+				(uint64_t)count < dirty->unreset ? (uint64_t)count : dirty->unreset;
+		else
+			tries++;
+	}
+	if (dirty->unreset)
+		return -EIO;
+	for (struct kvm_dirty_ring *ring = dirty->rings; ring; ring = ring->following)
+		ring->unreset = 0;
+	return 0;
+}
+
+/*
+ * Full, and nothing in it from `next` on: the kernel has written past its end. Half of it is given
+ * back, so that the vCPU runs on; what KVM says about written pages is of no use any more.
+ */
+static void give_back(struct kvm_dirty *dirty, struct kvm_dirty_ring *ring)
+{
+	for (uint32_t i = 0; i < dirty->ring_entries / 2; i++, ring->next++)
+		__atomic_store_n(&ring->entries[ring->next & (dirty->ring_entries - 1)].flags,
+				 KVM_DIRTY_GFN_F_RESET, __ATOMIC_RELEASE);
+	dirty->unreset += dirty->ring_entries / 2;
+	dirty->overrun = true;
 }
 
 int kvm_dirty_ring_full(struct kvm_dirty_ring *ring)
@@ -154,15 +198,16 @@ int kvm_dirty_ring_full(struct kvm_dirty_ring *ring)
 		return -EINVAL;
 	pthread_mutex_lock(&dirty->ring_lock);
 	atomic_fetch_add_explicit(&ring->full_exits, 1, memory_order_relaxed);
-	reap(dirty, ring);
+	if (reap(dirty, ring) == 0 && ring->unreset == 0)
+		give_back(dirty, ring);
 	code = reset(dirty);
 	pthread_mutex_unlock(&dirty->ring_lock);
 	return code;
 }
 
 /*
- * A processor may have a log of its own (Intel's PML) that reaches the ring when it leaves the guest: so
- * all are called out, together, and then waited for.
+ * A processor may have a log of its own (Intel's PML) that reaches the ring when it leaves the
+ * guest: so all are called out, together, and then waited for.
  */
 static void call_out(struct kvm_dirty *dirty)
 {
@@ -188,7 +233,8 @@ static int ring_sync(struct kvm_dirty *dirty, bool stopped)
 		reap(dirty, ring);
 	if (!stopped)
 		code = reset(dirty);
-	dirty->unreset = stopped;
+	if (dirty->overrun)
+		code = -EOVERFLOW;
 	pthread_mutex_unlock(&dirty->ring_lock);
 	return code;
 }

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include "base/clock.h"
 
-/* Relaxed atomics are plain loads and stores to the processor; they make a reader that meets a change
- * well defined. */
+/* Relaxed atomics are plain loads and stores to the processor; they make a reader that meets a
+ * change well defined. */
 struct entry {
 	_Atomic(uint64_t) start, last; /* the slot's first and last address */
 	/* The highest `last` up to here: where slots share host memory, one that begins earlier may

@@ -2,8 +2,8 @@
 /*
  * Two sorted arrays over the slots: by guest-physical and by host address. Read without a lock
  * under the table's version (a sequence lock): a reader that met a change looks again. Between
- * slots_change_begin() and slots_change_end() there is a memmove and nothing that waits. For slots.c
- * only.
+ * slots_change_begin() and slots_change_end() there is a memmove and nothing that waits. For
+ * slots.c only.
  */
 #pragma once
 

@@ -143,8 +143,8 @@ static int check_new(const struct kvm_slots *table, uint64_t gpa, uint64_t size,
 			return 0;
 	}
 	return error_set(err, -EEXIST,
-			 "memory slot [0x%" PRIx64 ", 0x%" PRIx64
-			 ") overlaps the slot [0x%" PRIx64 ", 0x%" PRIx64 ")",
+			 "memory slot [0x%" PRIx64 ", 0x%" PRIx64 ") overlaps the slot [0x%" PRIx64
+			 ", 0x%" PRIx64 ")",
 			 gpa, gpa + size, other->gpa, other->gpa + other->size);
 }
 

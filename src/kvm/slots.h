@@ -6,13 +6,13 @@
  *
  * Threads. Changes (add, remove, logging) take the table's lock, for that change only. Look-ups
  * take no lock and write nothing: they may run on any thread at any time, also during a change, and
- * see the table as it was before or after it. Growth moves nothing that a reader may hold: slots stay
- * where they are, and outgrown indexes are kept until the table is freed (all of them together are
- * no larger than the present one).
+ * see the table as it was before or after it. Growth moves nothing that a reader may hold: slots
+ * stay where they are, and outgrown indexes are kept until the table is freed (all of them together
+ * are no larger than the present one).
  *
- * A slot that was found is valid until it is removed; its flags belong to those who change the table.
- * Whoever removes a slot knows that nobody uses it. All slots that a machine's options imply are
- * set before the guest runs, and none is added or removed in the window.
+ * A slot that was found is valid until it is removed; its flags belong to those who change the
+ * table. Whoever removes a slot knows that nobody uses it. All slots that a machine's options imply
+ * are set before the guest runs, and none is added or removed in the window.
  */
 #pragma once
 
@@ -43,8 +43,8 @@ static inline uint64_t kvm_slot_pages(const struct kvm_slot *slot)
 struct slot_index;
 
 struct kvm_slots {
-	_Atomic(uint32_t) version;           /* odd while the index is being changed */
-	_Atomic(struct slot_index *) index;  /* NULL before the first slot */
+	_Atomic(uint32_t) version;                /* odd while the index is being changed */
+	_Atomic(struct slot_index *) index;       /* NULL before the first slot */
 	struct kvm_slot *chunks[KVM_SLOT_CHUNKS]; /* the slots by id; never moved */
 
 	pthread_mutex_t lock; /* the rest */
@@ -58,8 +58,8 @@ void kvm_slots_free(struct kvm_slots *table);
 
 /*
  * Adds a slot and tells KVM. Refuses (nothing half done): overlap with another slot (-EEXIST, names
- * both), wrap past 2^64, misaligned (-EINVAL), the kernel's limit reached (-ENOSPC, names it). Several
- * slots may show the same host memory.
+ * both), wrap past 2^64, misaligned (-EINVAL), the kernel's limit reached (-ENOSPC, names it).
+ * Several slots may show the same host memory.
  */
 int kvm_slots_add(struct kvm_slots *table, uint64_t gpa, uint64_t size, void *hva, uint32_t flags,
 		  struct error **err);
@@ -75,8 +75,8 @@ unsigned int kvm_slots_count(const struct kvm_slots *table);
 /* The slot that contains gpa, or NULL. O(log n). */
 struct kvm_slot *kvm_slots_find(const struct kvm_slots *table, uint64_t gpa);
 
-/* A slot that shows this byte of this process's memory, or NULL. O(log n), and more only where slots
- * share host memory. */
+/* A slot that shows this byte of this process's memory, or NULL. O(log n), and more only where
+ * slots share host memory. */
 struct kvm_slot *kvm_slots_find_hva(const struct kvm_slots *table, const void *hva);
 
 /* The first slot that begins at gpa or above, or NULL. */

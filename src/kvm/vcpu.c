@@ -17,9 +17,9 @@
 #define SPIN_US 20
 
 /*
- * How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed by
- * a save, a load by a run, a sleeper wakes late, and a processor that went idle meanwhile wakes even
- * later. It yields between two looks, so whoever has work gets the processor.
+ * How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed
+ * by a save, a load by a run, a sleeper wakes late, and a processor that went idle meanwhile wakes
+ * even later. It yields between two looks, so whoever has work gets the processor.
  */
 #define PARK_SPIN_US 1000
 

@@ -62,12 +62,12 @@ struct kvm_vcpu {
 	_Atomic(bool) waited_for;  /* somebody sleeps on done */
 	_Atomic(uint32_t) outs;    /* how often it came out of the guest */
 	struct kvm_dirty_ring ring;
-	bool pending_io;           /* an exit that KVM completes at the next KVM_RUN */
-	bool halted;               /* does not enter the guest until reset or loaded; own thread */
-	int result;                /* of the last command; read after done */
-	uint64_t stopped_us;       /* when the last command found the guest stopped */
-	uint64_t entered_us;       /* when the guest was entered first after the last command */
-	char failure[192];         /* set before exited(KVM_VCPU_EXIT_ERROR) */
+	bool pending_io;     /* an exit that KVM completes at the next KVM_RUN */
+	bool halted;         /* does not enter the guest until reset or loaded; own thread */
+	int result;          /* of the last command; read after done */
+	uint64_t stopped_us; /* when the last command found the guest stopped */
+	uint64_t entered_us; /* when the guest was entered first after the last command */
+	char failure[192];   /* set before exited(KVM_VCPU_EXIT_ERROR) */
 };
 
 /* Creates the vCPU (its descriptor); ioctls on it may be made until the thread is started. */
@@ -102,8 +102,8 @@ int kvm_vcpus_do(struct kvm_vcpu *vcpus, unsigned int count, unsigned int bits,
 void kvm_vcpu_halt_current(void);
 
 /*
- * Has a vCPU come out of the guest for a moment, without a command: it goes on by itself. Returns what
- * kvm_vcpu_wait_out() waits to change, until deadline_us; a vCPU that is not in the guest is
+ * Has a vCPU come out of the guest for a moment, without a command: it goes on by itself. Returns
+ * what kvm_vcpu_wait_out() waits to change, until deadline_us; a vCPU that is not in the guest is
  * out. Any thread.
  */
 uint32_t kvm_vcpu_call_out(struct kvm_vcpu *vcpu);

@@ -229,8 +229,7 @@ void dirty_tracker_unsubscribe(struct dirty_tracker *tracker, struct dirty_subsc
 	pthread_mutex_lock(&tracker->lock);
 	for (unsigned int i = 0; i < tracker->subscriber_count; i++)
 		if (tracker->subscribers[i] == subscriber)
-			tracker->subscribers[i] =
-				tracker->subscribers[--tracker->subscriber_count];
+			tracker->subscribers[i] = tracker->subscribers[--tracker->subscriber_count];
 	if (tracker->subscriber_count == 0)
 		log_off(tracker);
 	pthread_mutex_unlock(&tracker->lock);

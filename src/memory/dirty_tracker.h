@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who wrote what, for several at once: one harvest of KVM's dirty log, and of what the monitor itself
- * wrote (ram_mark_dirty), is handed to all subscribers (a migration, a measurement of the dirty
- * rate). Each has a bitmap of its own a region, with a summary, so that one's taking and clearing takes
- * nothing from another: no page that was written is missed by anybody.
+ * Who wrote what, for several at once: one harvest of KVM's dirty log, and of what the monitor
+ * itself wrote (ram_mark_dirty), is handed to all subscribers (a migration, a measurement of the
+ * dirty rate). Each has a bitmap of its own a region, with a summary, so that one's taking and
+ * clearing takes nothing from another: no page that was written is missed by anybody.
  *
  * A subscriber asks for a harvest into maps of its own; what others harvested meanwhile waits in
  * its inbox and is added. With manual protect a page is reported again until it was cleared, so
- * whoever is about to read pages clears them first; what one clears goes to the inboxes of the others,
- * since it may have been written after they last looked.
+ * whoever is about to read pages clears them first; what one clears goes to the inboxes of the
+ * others, since it may have been written after they last looked.
  *
  * The log of all slots (but read-only ones, which no vCPU can write) is on while there is a
  * subscriber. One lock, held for a harvest or a clear; nothing is allocated but in subscribe.
@@ -62,9 +62,9 @@ int dirty_tracker_subscribe(struct dirty_tracker *tracker, struct dirty_subscrib
 void dirty_tracker_unsubscribe(struct dirty_tracker *tracker, struct dirty_subscriber *subscriber);
 
 /*
- * Adds to maps (one a region) all that was written since the subscriber's last harvest. stopped: the
- * vCPUs are parked, see kvm_dirty_sync(). 0 or a negative errno; what was found up to a failure is not
- * lost. [window] with stopped.
+ * Adds to maps (one a region) all that was written since the subscriber's last harvest. stopped:
+ * the vCPUs are parked, see kvm_dirty_sync(). 0 or a negative errno; what was found up to a failure
+ * is not lost. [window] with stopped.
  */
 int dirty_tracker_harvest(struct dirty_tracker *tracker, struct dirty_subscriber *subscriber,
 			  struct page_map *maps, bool stopped);

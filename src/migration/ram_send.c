@@ -14,8 +14,9 @@
 #define CLEAR_PAGES 16384u
 /* Granule of RANGES. */
 #define BLOCK_PAGES 512u
-/* Pages in one RAM message: what was just checksummed is still in the cache when it is sent, and what
- * was just received when it is checked (measured: a fifth less time for a move than with 256). */
+/* Pages in one RAM message: what was just checksummed is still in the cache when it is sent, and
+ * what was just received when it is checked (measured: a fifth less time for a move than with 256).
+ */
 #define PACKET_PAGES 64u
 _Static_assert(PACKET_PAGES <= WIRE_PACKET_MAX_PAGES, "a packet that no receiver takes");
 /* Runs in one ZERO message. */
@@ -153,7 +154,8 @@ int ram_sender_ranges(struct ram_sender *sender, struct error **err)
 		uint64_t start = 0, end = 0;
 		size_t first, count;
 
-		page_map_for_each_run(&sender->pending[i], first, count) {
+		page_map_for_each_run(&sender->pending[i], first, count)
+		{
 			uint64_t from = first / BLOCK_PAGES * BLOCK_PAGES;
 			uint64_t to = (first + count + BLOCK_PAGES - 1) / BLOCK_PAGES * BLOCK_PAGES;
 
@@ -181,6 +183,11 @@ int ram_sender_harvest(struct ram_sender *sender, struct error **err)
 {
 	int status = sender->ops->log_harvest(sender->opaque, sender->pending);
 
+	if (status == -EOVERFLOW)
+		return error_set(
+			err, status,
+			"the kernel has overrun a dirty ring, so it is not known which "
+			"memory was written; run this guest without --dirty-ring to move it");
 	if (status < 0)
 		return error_set_errno(err, status, "cannot read the dirty log");
 	count_pending(sender);
@@ -189,7 +196,8 @@ int ram_sender_harvest(struct ram_sender *sender, struct error **err)
 
 static int check_cancelled(const struct ram_sender *sender, struct error **err)
 {
-	return sender->cancelled && *sender->cancelled ? error_set(err, -ECANCELED, "cancelled") : 0;
+	return sender->cancelled && *sender->cancelled ? error_set(err, -ECANCELED, "cancelled")
+						       : 0;
 }
 
 static int flush_zero(struct ram_sender *sender, struct error **err)
@@ -282,7 +290,8 @@ static int send_region(struct ram_sender *sender, unsigned int index, bool last,
 	int status = 0;
 
 	sender->region = index;
-	page_map_for_each_run(pending, first, count) {
+	page_map_for_each_run(pending, first, count)
+	{
 		for (uint64_t page = first; page < first + count && status == 0; page++) {
 			if (page >= armed && !last) {
 				uint64_t start = page / CLEAR_PAGES * CLEAR_PAGES;

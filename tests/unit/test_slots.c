@@ -178,7 +178,8 @@ static void test_random(void **state)
 	kvm_slots_free(&table);
 }
 
-/* Memory follows use: 16 first, doubled, never beyond the limit; nothing moves; an id is used again. */
+/* Memory follows use: 16 first, doubled, never beyond the limit; nothing moves; an id is used
+ * again. */
 static void test_growth(void **state)
 {
 	struct kvm_slot *slots[40];
@@ -261,8 +262,8 @@ static void test_readers(void **state)
 		uint64_t at = random_next(&seed) % 64;
 
 		if (there[at])
-			assert_int_equal(
-				kvm_slots_remove(&shared.table, (2 * at + 1) * STEP, NULL), 0);
+			assert_int_equal(kvm_slots_remove(&shared.table, (2 * at + 1) * STEP, NULL),
+					 0);
 		else
 			add_or_fail(2 * at + 1);
 		there[at] = !there[at];
