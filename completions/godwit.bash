@@ -6,7 +6,7 @@ _godwit_options() {
 	case $1 in
 	run)
 		echo --kernel --initrd --append --guest --incoming --memory --memory-backing --cpus --cpu \
-			--serial --name --uuid --control --paused --no-reboot --no-shutdown \
+			--serial --name --uuid --control --paused --dirty-log --dirty-ring --no-reboot --no-shutdown \
 			--owner-record --insecure --allow-exec --log-level --help
 		;;
 	migrate) echo --check --downtime-limit --max-bandwidth --insecure --timeout --detach --quiet --json --help ;;

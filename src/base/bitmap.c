@@ -38,6 +38,37 @@ void bitmap_set_range_atomic(_Atomic(uint64_t) *map, size_t first, size_t count)
 		      atomic_fetch_or_explicit(&map[word], mask, memory_order_relaxed));
 }
 
+void bitmap_extract(uint64_t *to, const uint64_t *map, size_t from, size_t count)
+{
+	unsigned int shift = from % 64;
+	size_t words = BITMAP_WORDS(count), last = count ? (from + count - 1) / 64 : 0;
+
+	map += from / 64;
+	last -= from / 64;
+	for (size_t i = 0; i < words; i++) {
+		to[i] = map[i] >> shift;
+		if (shift && i < last)
+			to[i] |= map[i + 1] << (64 - shift);
+	}
+	if (count % 64)
+		to[words - 1] &= word_mask(0, count % 64);
+}
+
+void bitmap_shift_up(uint64_t *map, unsigned int by, size_t count)
+{
+	size_t words = BITMAP_WORDS(count), total = BITMAP_WORDS(count + by);
+
+	if (by == 0 || count == 0)
+		return;
+	for (size_t i = total; i-- > 0;) {
+		uint64_t value = i < words ? map[i] << by : 0;
+
+		if (i > 0)
+			value |= map[i - 1] >> (64 - by);
+		map[i] = value;
+	}
+}
+
 size_t bitmap_count(const uint64_t *map, size_t bits)
 {
 	size_t words = bits / 64, sum = 0;

@@ -29,6 +29,13 @@ void bitmap_clear_range(uint64_t *map, size_t first, size_t count);
 /* The same with a relaxed atomic OR per word, for maps that several threads set. */
 void bitmap_set_range_atomic(_Atomic(uint64_t) *map, size_t first, size_t count);
 
+/* Copies `count` bits from bit `from` of `map` to bit 0 of `to`; the bits past them in its last
+ * word are 0. */
+void bitmap_extract(uint64_t *to, const uint64_t *map, size_t from, size_t count);
+
+/* Moves the bits [0, count) up by less than 64; there is room, and the bits below become 0. */
+void bitmap_shift_up(uint64_t *map, unsigned int by, size_t count);
+
 size_t bitmap_count(const uint64_t *map, size_t bits);
 
 /*

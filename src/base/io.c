@@ -2,9 +2,11 @@
 #include "base/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -145,4 +147,21 @@ int io_write_full(int fd, const void *data, size_t length, uint64_t deadline_us,
 			return error_set_errno(err, result, "cannot write %zu bytes", length);
 	}
 	return 0;
+}
+
+int io_inherited_fd(const char *number, struct error **err)
+{
+	char *end;
+	long fd = strtol(number, &end, 10);
+	int flags = *end || end == number || fd < 0 || fd > INT32_MAX ? -1
+								       : fcntl((int)fd, F_GETFD);
+	int copy;
+
+	if (flags < 0 || (flags & FD_CLOEXEC))
+		return error_set(
+			err, -EBADF,
+			"File descriptor %.32s was not handed to this process at its start",
+			number);
+	copy = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
+	return copy >= 0 ? copy : error_set_errno(err, -errno, "cannot use descriptor %s", number);
 }

@@ -23,3 +23,9 @@
 int io_read_full(int fd, void *data, size_t length, uint64_t deadline_us, struct error **err);
 int io_write_full(int fd, const void *data, size_t length, uint64_t deadline_us,
 		  struct error **err);
+
+/*
+ * A copy (CLOEXEC) of descriptor NUMBER that this process was started with; those it opened itself
+ * are CLOEXEC, and are refused with -EBADF. The number is the user's text.
+ */
+int io_inherited_fd(const char *number, struct error **err);

@@ -48,6 +48,12 @@ static const char help[] =
 	"How it is run\n"
 	"  --control unix:PATH a control socket (QMP); may be given several times\n"
 	"  --paused            does not start the guest: \"cont\" does\n"
+	"  --dirty-log auto|bitmap|manual\n"
+	"                      how KVM says which memory was written, during a move: auto takes\n"
+	"                      the log with manual protect where the host has it\n"
+	"  --dirty-ring N      instead, a ring of N entries a vCPU (a power of two, 1024 to "
+	"65536):\n"
+	"                      for large guests that write little; needed to limit a vCPU's rate\n"
 	"  --no-reboot         a reset by the guest ends the machine\n"
 	"  --no-shutdown       after a power-off the process stays\n"
 	"  --owner-record PATH|off\n"
@@ -93,6 +99,8 @@ enum option_id {
 	OPTION_UUID,
 	OPTION_CONTROL,
 	OPTION_PAUSED,
+	OPTION_DIRTY_LOG,
+	OPTION_DIRTY_RING,
 	OPTION_NO_REBOOT,
 	OPTION_NO_SHUTDOWN,
 	OPTION_OWNER_RECORD,
@@ -117,6 +125,8 @@ static const struct option options[] = {
 	{"uuid", required_argument, NULL, OPTION_UUID},
 	{"control", required_argument, NULL, OPTION_CONTROL},
 	{"paused", no_argument, NULL, OPTION_PAUSED},
+	{"dirty-log", required_argument, NULL, OPTION_DIRTY_LOG},
+	{"dirty-ring", required_argument, NULL, OPTION_DIRTY_RING},
 	{"no-reboot", no_argument, NULL, OPTION_NO_REBOOT},
 	{"no-shutdown", no_argument, NULL, OPTION_NO_SHUTDOWN},
 	{"owner-record", required_argument, NULL, OPTION_OWNER_RECORD},
@@ -179,6 +189,33 @@ static int set_backing(struct machine_config *config, const char *value, struct 
 	return ram_backing_parse(value, &config->backing, err);
 }
 
+static int set_dirty_log(struct machine_config *config, const char *value, struct error **err)
+{
+	enum kvm_dirty_kind kind;
+	int code = kvm_dirty_kind_parse(value, &kind, err);
+
+	if (code == 0 && config->dirty.ring_entries)
+		code = error_set(err, -EINVAL, "not together with --dirty-ring");
+	if (code == 0)
+		config->dirty.kind = kind;
+	return code;
+}
+
+static int set_dirty_ring(struct machine_config *config, const char *value, struct error **err)
+{
+	uint64_t entries;
+	int code = parse_number(value, KVM_DIRTY_RING_MIN, KVM_DIRTY_RING_MAX, &entries, err);
+
+	if (code == 0 && (entries & (entries - 1)))
+		code = error_set(err, -EINVAL, "%s is no power of two", value);
+	if (code == 0 && config->dirty.kind != KVM_DIRTY_AUTO)
+		code = error_set(err, -EINVAL, "not together with --dirty-log");
+	if (code == 0)
+		config->dirty = (struct kvm_dirty_options){.kind = KVM_DIRTY_RING,
+							   .ring_entries = (uint32_t)entries};
+	return code;
+}
+
 static int add_control(struct run *run, const char *value, struct error **err)
 {
 	if (run->control_count == CONTROLS_MAX)
@@ -219,6 +256,10 @@ static int take_option(struct run *run, struct machine_config *config, int id, c
 		return add_control(run, value, err);
 	case OPTION_PAUSED:
 		return set_flag(&config->paused);
+	case OPTION_DIRTY_LOG:
+		return set_dirty_log(config, value, err);
+	case OPTION_DIRTY_RING:
+		return set_dirty_ring(config, value, err);
 	case OPTION_NO_REBOOT:
 		return set_flag(&config->no_reboot);
 	case OPTION_NO_SHUTDOWN:
@@ -297,25 +338,35 @@ static void close_handle(uv_handle_t *handle, void *opaque)
 		uv_close(handle, NULL);
 }
 
-static void start_loop(struct run *run)
-{
-	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-
-	signal(SIGPIPE, SIG_IGN);
-	uv_loop_init(&run->loop);
-	uv_async_init(&run->loop, &run->exit, on_exit_event);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		uv_signal_init(&run->loop, &run->signals[i]);
-		run->signals[i].data = run;
-		uv_signal_start(&run->signals[i], on_signal, numbers[i]);
-	}
-}
-
 static void end_loop(struct run *run)
 {
 	uv_walk(&run->loop, close_handle, NULL);
 	uv_run(&run->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&run->loop);
+}
+
+static int start_loop(struct run *run, struct error **err)
+{
+	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+	int result = uv_loop_init(&run->loop);
+
+	if (result)
+		return error_set(err, result, "cannot start the event loop: %s",
+				 uv_strerror(result));
+	/* A full pipe or a file at its size limit is the writer's error, not the guest's end. */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	result = uv_async_init(&run->loop, &run->exit, on_exit_event);
+	for (size_t i = 0; !result && i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		result = uv_signal_init(&run->loop, &run->signals[i]);
+		run->signals[i].data = run;
+		if (!result)
+			result = uv_signal_start(&run->signals[i], on_signal, numbers[i]);
+	}
+	if (!result)
+		return 0;
+	end_loop(run);
+	return error_set(err, result, "cannot watch for signals: %s", uv_strerror(result));
 }
 
 static int open_controls(struct run *run, struct error **err)
@@ -349,7 +400,9 @@ static int run_machine(struct run *run, const struct machine_config *config)
 	struct error *err = NULL;
 	int code;
 
-	start_loop(run);
+	code = start_loop(run, &err);
+	if (code < 0)
+		return tool_fail(&err);
 	code = machine_create(&run->machine, config, listener, run, &err);
 	if (code == 0)
 		code = open_controls(run, &err);

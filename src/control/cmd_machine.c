@@ -32,14 +32,15 @@ static void run_reset(struct request *request)
 	request_work(request, reset_job, NULL);
 }
 
+/* It waits for whoever stops or saves the vCPUs at this moment. */
+static int powerdown_job(struct request *request, struct error **err)
+{
+	return machine_powerdown(request->server->machine, err);
+}
+
 static void run_powerdown(struct request *request)
 {
-	cleanup_error struct error *error = NULL;
-
-	if (machine_powerdown(request->server->machine, &error))
-		request_fail(request, &error);
-	else
-		request_return(request, NULL);
+	request_work(request, powerdown_job, NULL);
 }
 
 static void run_quit(struct request *request)

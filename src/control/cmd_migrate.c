@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "control/migrate_uri.h"
 #include "control/internal.h"
 #include "control/parameters.h"
@@ -34,23 +35,6 @@ static SCHEMA_ENUM_TYPE(owner_place, "MigrationOwner", "here", "there");
 static SCHEMA_OBJECT_TYPE(resolve_arg, "q_obj_x-migrate-resolve-arg",
 			  SCHEMA_REQUIRED("owner", owner_place));
 
-/* A copy of descriptor N that this process was started with: those it opened itself are CLOEXEC. */
-static int inherited_fd(const char *number, struct error **err)
-{
-	char *end;
-	long fd = strtol(number, &end, 10);
-	int flags = *end || fd < 0 || fd > INT32_MAX ? -1 : fcntl((int)fd, F_GETFD);
-	int copy;
-
-	if (flags < 0 || (flags & FD_CLOEXEC))
-		return error_set(
-			err, -EBADF,
-			"File descriptor %.32s was not handed to this process at its start",
-			number);
-	copy = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
-	return copy >= 0 ? copy : error_set_errno(err, -errno, "cannot use descriptor %s", number);
-}
-
 /* Finds out where to, while the names of descriptors can be looked up. */
 static int migrate_target(struct request *request, struct error **err)
 {
@@ -59,7 +43,7 @@ static int migrate_target(struct request *request, struct error **err)
 
 	if (result || strncmp(request->uri, "fd:", 3) != 0)
 		return result;
-	request->fd = isdigit((unsigned char)*name) ? inherited_fd(name, err)
+	request->fd = isdigit((unsigned char)*name) ? io_inherited_fd(name, err)
 						    : fds_take(request->server, name);
 	if (request->fd == -ENOENT)
 		return error_set(err, -ENOENT, "File descriptor named '%.100s' not found", name);

@@ -11,14 +11,18 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include "base/cleanup.h"
+#include "base/log.h"
 
 /* A line is written in one go: the thread waits so long for its end. */
 #define GATHER_MS 5
 /* Never more than a pipe takes at once when poll() says it has room. */
 #define WRITE_MAX 4096
+/* A client that cannot be let in for want of a descriptor is tried again so much later. */
+#define ACCEPT_PAUSE_MS 100
 
 struct chardev {
 	struct chardev_sink sink;
@@ -29,6 +33,7 @@ struct chardev {
 	int output_fd;  /* -1: nobody to write to */
 	bool is_socket; /* input_fd and output_fd are one client */
 	bool owned;     /* output_fd is to be closed */
+	bool full;      /* the disk was full at the last write, and that has been said */
 	char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	_Atomic(bool) quit;
 
@@ -82,6 +87,19 @@ static void drop_output(struct chardev *chardev)
 		chardev->input_fd = -1;
 }
 
+/* A full disk may have room again later: what came meanwhile is lost, the line is not. */
+static bool disk_is_full(struct chardev *chardev, int code)
+{
+	if (chardev->is_socket || (code != ENOSPC && code != EDQUOT && code != EFBIG))
+		return false;
+	if (!chardev->full)
+		log_warning("serial: cannot write (%s): the guest runs on, and its output is "
+			    "dropped until there is room",
+			    strerror(code));
+	chardev->full = true;
+	return true;
+}
+
 /* Writes one piece; true when more could follow. */
 static bool write_some(struct chardev *chardev)
 {
@@ -104,8 +122,12 @@ static bool write_some(struct chardev *chardev)
 		done = send(chardev->output_fd, piece, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 	else
 		done = write(chardev->output_fd, piece, size);
+	if (done < 0 && disk_is_full(chardev, errno))
+		return true;
+	if (done > 0)
+		chardev->full = false;
 	if (done < 0 && errno != EINTR && errno != EAGAIN) {
-		/* A client that went away, a closed pipe, a full disk: nobody reads any more. */
+		/* A client that went away, a closed pipe: nobody reads any more. */
 		drop_output(chardev);
 		return false;
 	}
@@ -146,6 +168,8 @@ static void accept_client(struct chardev *chardev)
 {
 	int fd = accept4(chardev->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+	if (fd < 0 && errno != EAGAIN)
+		poll(NULL, 0, ACCEPT_PAUSE_MS); /* it stays readable: no busy loop */
 	if (fd < 0)
 		return;
 	chardev->input_fd = chardev->output_fd = fd;
@@ -206,6 +230,7 @@ static int listen_unix(struct chardev *chardev, const char *path, struct error *
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	cleanup_close int fd = -1, probe = -1;
+	struct stat status;
 
 	if (strlen(path) == 0 || strlen(path) >= sizeof(address.sun_path))
 		return error_set(
@@ -213,6 +238,12 @@ static int listen_unix(struct chardev *chardev, const char *path, struct error *
 			"serial: the socket path \"%s\" has %zu bytes, 1 to %zu are possible", path,
 			strlen(path), sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
+	/* connect() says ECONNREFUSED for any file that is no socket, too. */
+	if (lstat(path, &status) == 0 && !S_ISSOCK(status.st_mode))
+		return error_set(err, -EADDRINUSE,
+				 "serial: %s exists and is no socket; remove it or choose another "
+				 "path",
+				 path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || probe < 0)
@@ -220,10 +251,39 @@ static int listen_unix(struct chardev *chardev, const char *path, struct error *
 	if (connect(probe, (struct sockaddr *)&address, sizeof(address)) != 0 &&
 	    errno == ECONNREFUSED)
 		unlink(path); /* left behind by a process that has ended */
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(fd, 4) != 0)
+	/* On Linux the file that bind() makes takes its mode from the socket. */
+	if (fchmod(fd, 0600) != 0 ||
+	    bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(fd, 4) != 0)
 		return error_set_errno(err, -errno, "serial: cannot listen on %s", path);
 	strcpy(chardev->socket_path, path);
 	chardev->listen_fd = steal_fd(&fd);
+	return 0;
+}
+
+/* A terminal that is held (Ctrl-S) blocks a write although poll() saw room. By a description of its
+ * own it can be written without waiting, and the shell's stays as it is. */
+static void open_stdout(struct chardev *chardev)
+{
+	int fd = isatty(STDOUT_FILENO) ? open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY |
+								       O_CLOEXEC)
+				       : -1;
+
+	chardev->owned = fd >= 0;
+	chardev->output_fd = fd >= 0 ? fd : STDOUT_FILENO;
+}
+
+static int open_file(struct chardev *chardev, const char *path, struct error **err)
+{
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+	struct stat status;
+
+	/* fifo(7): for reading and writing it opens at once, reader or not. */
+	if (stat(path, &status) == 0 && S_ISFIFO(status.st_mode))
+		flags = O_RDWR | O_CLOEXEC | O_NONBLOCK;
+	chardev->output_fd = open(path, flags, 0644);
+	if (chardev->output_fd < 0)
+		return error_set_errno(err, -errno, "serial: cannot open %s", path);
+	chardev->owned = true;
 	return 0;
 }
 
@@ -233,14 +293,10 @@ static int open_where(struct chardev *chardev, const char *where, struct error *
 		return listen_unix(chardev, where + 5, err);
 	if (strcmp(where, "stdio") == 0) {
 		chardev->input_fd = STDIN_FILENO;
-		chardev->output_fd = STDOUT_FILENO;
+		open_stdout(chardev);
 		return 0;
 	}
-	chardev->output_fd = open(where, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	if (chardev->output_fd < 0)
-		return error_set_errno(err, -errno, "serial: cannot open %s", where);
-	chardev->owned = true;
-	return 0;
+	return open_file(chardev, where, err);
 }
 
 int chardev_open(struct chardev **chardev, const char *where, const struct chardev_sink *sink,

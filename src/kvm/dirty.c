@@ -1,54 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses the back end; what all of them have in common. */
 #include "kvm/dirty.h"
 
 #include <errno.h>
-#include <linux/kvm.h>
-#include <sys/ioctl.h>
+#include <string.h>
 
-int kvm_dirty_init(struct kvm_dirty *dirty, int vm_fd, const struct kvm_system *system,
+static const char *const names[] = {
+	[KVM_DIRTY_AUTO] = "auto",
+	[KVM_DIRTY_BITMAP] = "bitmap",
+	[KVM_DIRTY_MANUAL] = "manual",
+	[KVM_DIRTY_RING] = "ring",
+};
+
+const char *kvm_dirty_kind_name(enum kvm_dirty_kind kind)
+{
+	return names[kind];
+}
+
+int kvm_dirty_kind_parse(const char *text, enum kvm_dirty_kind *kind, struct error **err)
+{
+	for (int i = KVM_DIRTY_AUTO; i <= KVM_DIRTY_MANUAL; i++)
+		if (strcmp(text, names[i]) == 0) {
+			*kind = (enum kvm_dirty_kind)i;
+			return 0;
+		}
+	return error_set(err, -EINVAL, "'%s' is no kind of dirty log; give auto, bitmap or manual",
+			 text);
+}
+
+static const struct kvm_dirty_ops *choose(const struct kvm_system *system, enum kvm_dirty_kind kind)
+{
+	switch (kind) {
+	case KVM_DIRTY_BITMAP:
+		return &kvm_dirty_log_ops;
+	case KVM_DIRTY_MANUAL:
+		return &kvm_dirty_manual_ops;
+	case KVM_DIRTY_RING:
+		return &kvm_dirty_ring_ops;
+	default:
+		return system->manual_dirty_protect ? &kvm_dirty_manual_ops : &kvm_dirty_log_ops;
+	}
+}
+
+int kvm_dirty_init(struct kvm_dirty *dirty, int vm_fd, struct kvm_slots *slots,
+		   const struct kvm_system *system, const struct kvm_dirty_options *options,
 		   struct error **err)
 {
-	struct kvm_enable_cap cap = {
-		.cap = KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
-		.args = {KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE},
-	};
-
-	*dirty = (struct kvm_dirty){.vm_fd = vm_fd};
-	if (!system->manual_dirty_protect)
-		return 0;
-	if (system->initially_set)
-		cap.args[0] |= KVM_DIRTY_LOG_INITIALLY_SET;
-	if (ioctl(vm_fd, KVM_ENABLE_CAP, &cap) != 0)
-		return error_set_errno(err, -errno,
-				       "KVM offers manual dirty log protection but refuses it");
-	dirty->manual = true;
-	dirty->initially_set = system->initially_set;
-	return 0;
+	*dirty = (struct kvm_dirty){.vm_fd = vm_fd, .slots = slots};
+	dirty->ops = choose(system, options ? options->kind : KVM_DIRTY_AUTO);
+	dirty->ring_entries = options ? options->ring_entries : 0;
+	pthread_mutex_init(&dirty->ring_lock, NULL);
+	return dirty->ops->enable(dirty, system, err);
 }
 
-int kvm_dirty_harvest(const struct kvm_dirty *dirty, const struct kvm_slot *slot, uint64_t *bitmap)
+void kvm_dirty_free(struct kvm_dirty *dirty)
 {
-	struct kvm_dirty_log log = {.slot = slot->id, .dirty_bitmap = bitmap};
-
-	return ioctl(dirty->vm_fd, KVM_GET_DIRTY_LOG, &log) == 0 ? 0 : -errno;
+	if (dirty->ops)
+		pthread_mutex_destroy(&dirty->ring_lock);
+	dirty->ops = NULL;
 }
 
-int kvm_dirty_clear(const struct kvm_dirty *dirty, const struct kvm_slot *slot, uint64_t first,
-		    uint64_t count, const uint64_t *seen)
+int kvm_dirty_start(struct kvm_dirty *dirty, struct kvm_slot *slot, struct error **err)
 {
-	struct kvm_clear_dirty_log log = {
-		.slot = slot->id,
-		.first_page = first,
-		.dirty_bitmap = (void *)(uintptr_t)(seen + first / 64),
-	};
+	int code = dirty->ops->prepare ? dirty->ops->prepare(dirty, slot) : 0;
 
-	if (!dirty->manual)
+	if (code < 0)
+		return error_set_errno(err, code, "cannot prepare the dirty log");
+	return kvm_slots_set_logging(dirty->slots, slot, true, err);
+}
+
+int kvm_dirty_stop(struct kvm_dirty *dirty, struct kvm_slot *slot, struct error **err)
+{
+	return kvm_slots_set_logging(dirty->slots, slot, false, err);
+}
+
+int kvm_dirty_sync(struct kvm_dirty *dirty, bool stopped)
+{
+	return dirty->ops->sync ? dirty->ops->sync(dirty, stopped) : 0;
+}
+
+int kvm_dirty_harvest(struct kvm_dirty *dirty, struct kvm_slot *slot, uint64_t *scratch,
+		      kvm_dirty_sink *sink, void *opaque)
+{
+	return dirty->ops->harvest(dirty, slot, scratch, sink, opaque);
+}
+
+int kvm_dirty_clear(struct kvm_dirty *dirty, struct kvm_slot *slot, uint64_t first, uint64_t count,
+		    const uint64_t *seen)
+{
+	uint64_t pages = kvm_slot_pages(slot);
+
+	if (!dirty->ops->clear)
 		return 0;
-	/* A slot has fewer than 2^31 pages (KVM_MEM_MAX_NR_PAGES), so num_pages holds any count. */
-	if (count > INT32_MAX || first % 64 || first >= slot->size >> 12 ||
-	    count > (slot->size >> 12) - first || (count % 64 && first + count != slot->size >> 12))
+	/* A slot has fewer than 2^31 pages (KVM_MEM_MAX_NR_PAGES), so 32 bits hold any count. */
+	if (count > INT32_MAX || first % 64 || first >= pages || count > pages - first ||
+	    (count % 64 && first + count != pages))
 		return -EINVAL;
-
-	log.num_pages = (uint32_t)count;
-	return ioctl(dirty->vm_fd, KVM_CLEAR_DIRTY_LOG, &log) == 0 ? 0 : -errno;
+	return count ? dirty->ops->clear(dirty, slot, first, (uint32_t)count, seen) : 0;
 }

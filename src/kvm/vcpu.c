@@ -17,9 +17,9 @@
 #define SPIN_US 20
 
 /*
- * How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed by
- * a save, a load by a run, a sleeper wakes late, and a processor that went idle meanwhile wakes even
- * later. It yields between two looks, so whoever has work gets the processor.
+ * How long a vCPU that was parked looks for its next command before it sleeps: a stop is followed
+ * by a save, a load by a run, a sleeper wakes late, and a processor that went idle meanwhile wakes
+ * even later. It yields between two looks, so whoever has work gets the processor.
  */
 #define PARK_SPIN_US 1000
 
@@ -121,6 +121,14 @@ static void handle_internal_error(struct kvm_vcpu *vcpu)
 		failed(vcpu, "KVM internal error %u", run->internal.suberror);
 }
 
+static void handle_full_ring(struct kvm_vcpu *vcpu)
+{
+	int code = kvm_dirty_ring_full(&vcpu->ring);
+
+	if (code < 0)
+		failed(vcpu, "KVM does not empty a full dirty ring: %s", strerror(-code));
+}
+
 static void handle_exit(struct kvm_vcpu *vcpu)
 {
 	struct kvm_run *run = vcpu->run;
@@ -136,6 +144,9 @@ static void handle_exit(struct kvm_vcpu *vcpu)
 		break;
 	case KVM_EXIT_INTR:
 	case KVM_EXIT_IRQ_WINDOW_OPEN:
+		break;
+	case KVM_EXIT_DIRTY_RING_FULL:
+		handle_full_ring(vcpu);
 		break;
 	case KVM_EXIT_SHUTDOWN:
 		exited(vcpu, KVM_VCPU_EXIT_RESET);
@@ -159,13 +170,15 @@ static void handle_exit(struct kvm_vcpu *vcpu)
 /* One KVM_RUN and what follows from it. A spurious EINTR is as good as a kick. */
 static void run_once(struct kvm_vcpu *vcpu)
 {
+	int code;
+
 	vcpu->pending_io = false;
-	if (ioctl(vcpu->fd, KVM_RUN, 0) == 0) {
+	code = ioctl(vcpu->fd, KVM_RUN, 0) == 0 ? 0 : errno;
+	atomic_fetch_add(&vcpu->outs, 1);
+	if (code == 0)
 		handle_exit(vcpu);
-		return;
-	}
-	if (errno != EINTR && errno != EAGAIN)
-		failed(vcpu, "KVM_RUN fails: %s", strerror(errno));
+	else if (code != EINTR && code != EAGAIN)
+		failed(vcpu, "KVM_RUN fails: %s", strerror(code));
 }
 
 /*
@@ -249,9 +262,11 @@ static void *vcpu_thread(void *opaque)
 	}
 }
 
-int kvm_vcpu_create(struct kvm_vcpu *vcpu, const struct kvm_vm *vm, unsigned int index,
+int kvm_vcpu_create(struct kvm_vcpu *vcpu, struct kvm_vm *vm, unsigned int index,
 		    const struct kvm_vcpu_ops *ops, void *opaque, struct error **err)
 {
+	int code;
+
 	*vcpu = (struct kvm_vcpu){
 		.index = index,
 		.fd = -1,
@@ -264,14 +279,16 @@ int kvm_vcpu_create(struct kvm_vcpu *vcpu, const struct kvm_vm *vm, unsigned int
 		return error_set_errno(err, -errno, "KVM cannot create vCPU %u", index);
 	vcpu->run = mmap(NULL, vcpu->run_size, PROT_READ | PROT_WRITE, MAP_SHARED, vcpu->fd, 0);
 	if (vcpu->run == MAP_FAILED) {
-		int code = -errno;
-
+		code = -errno;
 		close(vcpu->fd);
 		vcpu->fd = -1;
 		vcpu->run = NULL;
 		return error_set_errno(err, code, "cannot map the run area of vCPU %u", index);
 	}
-	return 0;
+	code = kvm_dirty_ring_open(&vm->dirty, &vcpu->ring, vcpu, err);
+	if (code < 0)
+		kvm_vcpu_destroy(vcpu);
+	return code;
 }
 
 int kvm_vcpu_start(struct kvm_vcpu *vcpu, struct error **err)
@@ -307,19 +324,40 @@ void kvm_vcpu_destroy(struct kvm_vcpu *vcpu)
 		kvm_vcpus_tell(vcpu, 1, KVM_VCPU_QUIT);
 		pthread_join(vcpu->thread, NULL);
 	}
+	kvm_dirty_ring_close(&vcpu->ring);
 	munmap(vcpu->run, vcpu->run_size);
 	close(vcpu->fd);
 	vcpu->fd = -1;
 }
 
+static void signal_out(struct kvm_vcpu *vcpu)
+{
+	__atomic_store_n(&vcpu->run->immediate_exit, 1, __ATOMIC_RELAXED);
+	syscall(SYS_tgkill, getpid(), (pid_t)atomic_load(&vcpu->tid), kick_signal());
+}
+
 static void kick(struct kvm_vcpu *vcpu)
 {
-	if (atomic_load(&vcpu->in_guest)) {
-		__atomic_store_n(&vcpu->run->immediate_exit, 1, __ATOMIC_RELAXED);
-		syscall(SYS_tgkill, getpid(), (pid_t)atomic_load(&vcpu->tid), kick_signal());
-	} else {
+	if (atomic_load(&vcpu->in_guest))
+		signal_out(vcpu);
+	else
 		futex_wake(&vcpu->command);
-	}
+}
+
+uint32_t kvm_vcpu_call_out(struct kvm_vcpu *vcpu)
+{
+	uint32_t outs = atomic_load(&vcpu->outs);
+
+	if (atomic_load(&vcpu->in_guest))
+		signal_out(vcpu);
+	return outs;
+}
+
+void kvm_vcpu_wait_out(struct kvm_vcpu *vcpu, uint32_t outs, uint64_t deadline_us)
+{
+	while (atomic_load(&vcpu->in_guest) && atomic_load(&vcpu->outs) == outs &&
+	       clock_us() < deadline_us)
+		sched_yield();
 }
 
 void kvm_vcpus_tell(struct kvm_vcpu *vcpus, unsigned int count, unsigned int bits)

@@ -60,16 +60,18 @@ struct kvm_vcpu {
 	_Atomic(uint32_t) done;    /* the last command obeyed; a futex */
 	_Atomic(bool) in_guest;    /* a kick needs a signal */
 	_Atomic(bool) waited_for;  /* somebody sleeps on done */
-	bool pending_io;           /* an exit that KVM completes at the next KVM_RUN */
-	bool halted;               /* does not enter the guest until reset or loaded; own thread */
-	int result;                /* of the last command; read after done */
-	uint64_t stopped_us;       /* when the last command found the guest stopped */
-	uint64_t entered_us;       /* when the guest was entered first after the last command */
-	char failure[192];         /* set before exited(KVM_VCPU_EXIT_ERROR) */
+	_Atomic(uint32_t) outs;    /* how often it came out of the guest */
+	struct kvm_dirty_ring ring;
+	bool pending_io;     /* an exit that KVM completes at the next KVM_RUN */
+	bool halted;         /* does not enter the guest until reset or loaded; own thread */
+	int result;          /* of the last command; read after done */
+	uint64_t stopped_us; /* when the last command found the guest stopped */
+	uint64_t entered_us; /* when the guest was entered first after the last command */
+	char failure[192];   /* set before exited(KVM_VCPU_EXIT_ERROR) */
 };
 
 /* Creates the vCPU (its descriptor); ioctls on it may be made until the thread is started. */
-int kvm_vcpu_create(struct kvm_vcpu *vcpu, const struct kvm_vm *vm, unsigned int index,
+int kvm_vcpu_create(struct kvm_vcpu *vcpu, struct kvm_vm *vm, unsigned int index,
 		    const struct kvm_vcpu_ops *ops, void *opaque, struct error **err);
 
 /* Starts the thread, parked. It is named "vcpu N". */
@@ -98,3 +100,11 @@ int kvm_vcpus_do(struct kvm_vcpu *vcpus, unsigned int count, unsigned int bits,
 /* On a vCPU's own thread (in a pio or mmio handler): it does not enter the guest again until it is
  * reset or loaded. Elsewhere it does nothing. */
 void kvm_vcpu_halt_current(void);
+
+/*
+ * Has a vCPU come out of the guest for a moment, without a command: it goes on by itself. Returns
+ * what kvm_vcpu_wait_out() waits to change, until deadline_us; a vCPU that is not in the guest is
+ * out. Any thread.
+ */
+uint32_t kvm_vcpu_call_out(struct kvm_vcpu *vcpu);
+void kvm_vcpu_wait_out(struct kvm_vcpu *vcpu, uint32_t outs, uint64_t deadline_us);

@@ -45,7 +45,8 @@ static int create_platform(struct kvm_vm *vm, struct error **err)
 	return 0;
 }
 
-int kvm_vm_create(struct kvm_vm *vm, const struct kvm_system *system, struct error **err)
+int kvm_vm_create(struct kvm_vm *vm, const struct kvm_system *system,
+		  const struct kvm_dirty_options *dirty, struct error **err)
 {
 	int code;
 
@@ -62,7 +63,7 @@ int kvm_vm_create(struct kvm_vm *vm, const struct kvm_system *system, struct err
 	}
 	code = create_platform(vm, err);
 	if (code == 0)
-		code = kvm_dirty_init(&vm->dirty, vm->fd, system, err);
+		code = kvm_dirty_init(&vm->dirty, vm->fd, &vm->slots, system, dirty, err);
 	if (code < 0)
 		kvm_vm_destroy(vm);
 	return code;
@@ -72,6 +73,7 @@ void kvm_vm_destroy(struct kvm_vm *vm)
 {
 	if (vm->fd < 0)
 		return;
+	kvm_dirty_free(&vm->dirty);
 	kvm_slots_free(&vm->slots);
 	close(vm->fd);
 	vm->fd = -1;

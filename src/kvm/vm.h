@@ -19,8 +19,10 @@ struct kvm_vm {
 	struct kvm_dirty dirty;
 };
 
-/* Makes the VM with PIC, IOAPIC, PIT and local APICs in the kernel. The system outlives it. */
-int kvm_vm_create(struct kvm_vm *vm, const struct kvm_system *system, struct error **err);
+/* Makes the VM with PIC, IOAPIC, PIT and local APICs in the kernel. The system outlives it.
+ * dirty NULL: kvm_dirty_init() chooses how writes are tracked. */
+int kvm_vm_create(struct kvm_vm *vm, const struct kvm_system *system,
+		  const struct kvm_dirty_options *dirty, struct error **err);
 void kvm_vm_destroy(struct kvm_vm *vm);
 
 /* KVM_CHECK_EXTENSION on the VM; 0 when it is absent. */

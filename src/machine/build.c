@@ -14,6 +14,9 @@ static int build_memory(struct machine *machine, struct error **err)
 	code = ram_create(&machine->ram, machine->config.memory, machine->config.backing, err);
 	if (code == 0)
 		code = ram_attach(machine->ram, &machine->vm.slots, err);
+	if (code == 0)
+		code = dirty_tracker_init(&machine->tracker, machine->ram, &machine->vm.dirty,
+					  &machine->vm.slots, err);
 	return code;
 }
 
@@ -135,7 +138,7 @@ int machine_build(struct machine *machine, struct error **err)
 {
 	int code;
 
-	code = kvm_vm_create(&machine->vm, &machine->system, err);
+	code = kvm_vm_create(&machine->vm, &machine->system, &machine->config.dirty, err);
 	if (code < 0)
 		return code;
 	x86_platform_enable(&machine->vm);
@@ -175,6 +178,7 @@ void machine_unbuild(struct machine *machine)
 	machine->states = NULL;
 	vcpu_layout_free(&machine->layout);
 	bus_free(&machine->mmio);
+	dirty_tracker_free(&machine->tracker);
 	ram_destroy(machine->ram);
 	machine->ram = NULL;
 	kvm_vm_destroy(&machine->vm);

@@ -19,6 +19,7 @@
 #include "machine/boot.h"
 #include "machine/machine.h"
 #include "machine/runstate.h"
+#include "memory/dirty_tracker.h"
 #include "migration/owner.h"
 
 #define MACHINE_VERSION 1
@@ -60,6 +61,9 @@ struct machine {
 	bool built;
 	struct kvm_vm vm;
 	struct ram *ram;
+	struct dirty_tracker tracker;
+	struct dirty_subscriber migration_dirty;
+	bool move_stopped; /* the vCPUs are parked by a move; the engine's thread only */
 	struct x86_cpuid cpuid, host_cpuid;
 	struct vcpu_layout layout;
 	struct kvm_vcpu *vcpus;
@@ -130,7 +134,7 @@ int machine_adopt(struct machine *machine, const struct description *d,
 int machine_log_start(void *opaque, struct error **err);
 void machine_log_stop(void *opaque);
 bool machine_log_initially_set(void *opaque);
-int machine_log_harvest(void *opaque, unsigned int region, uint64_t *bitmap);
+int machine_log_harvest(void *opaque, struct page_map *maps);
 int machine_log_clear(void *opaque, unsigned int region, uint64_t first, uint64_t count,
 		      const uint64_t *seen);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "arch/x86/mptable.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "machine/internal.h"
 #include "machine/owner_path.h"
 
@@ -166,7 +167,7 @@ static int go_on(struct machine *machine, struct error **err)
 
 static int start_incoming(struct machine *machine, struct error **err)
 {
-	const struct migration_request request = {
+	struct migration_request request = {
 		.uri = machine->config.incoming,
 		.fd = -1,
 		.insecure = machine->config.insecure,
@@ -175,6 +176,10 @@ static int start_incoming(struct machine *machine, struct error **err)
 
 	if (strcmp(machine->config.incoming, "defer") == 0)
 		return 0;
+	if (strncmp(request.uri, "fd:", 3) == 0)
+		request.fd = io_inherited_fd(request.uri + 3, err);
+	if (request.fd < -1)
+		return request.fd;
 	return migration_incoming(machine->migration, &request, err);
 }
 

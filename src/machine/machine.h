@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include "base/error.h"
+#include "kvm/dirty.h"
 #include "memory/ram.h"
 #include "migration/migration.h"
 
@@ -43,6 +44,7 @@ struct machine_config {
 	char *serial;       /* stdio | none | file path (default none) */
 	char *incoming;     /* URI, "defer", or NULL */
 	char *owner_record; /* path; NULL: automatic in the runtime folder; "off" */
+	struct kvm_dirty_options dirty; /* --dirty-log, --dirty-ring; default auto */
 	bool paused;        /* start in prelaunch, wait for cont */
 	bool no_shutdown;   /* guest power-off stops, the process stays */
 	bool no_reboot;     /* guest reset is a power-off */

@@ -229,6 +229,7 @@ static int stop(void *opaque, uint64_t deadline_us, bool *was_running, uint64_t 
 			machine_run_vcpus(machine);
 	} else {
 		*was_running = running;
+		machine->move_stopped = true;
 		machine->stopped_real_us = machine_realtime_us();
 		machine->state_before = machine->state;
 		machine_set_state(machine, MACHINE_FINISH_MIGRATE);
@@ -253,6 +254,7 @@ static void resume(void *opaque)
 
 	pthread_mutex_lock(&machine->lock);
 	told = machine->in_doubt;
+	machine->move_stopped = false;
 	if (machine->state == MACHINE_FINISH_MIGRATE || machine->in_doubt) {
 		machine->in_doubt = false;
 		if (machine->state_before == MACHINE_RUNNING)
@@ -330,6 +332,8 @@ static void run(void *opaque, bool running, uint64_t *running_us)
 	pthread_mutex_lock(&machine->lock);
 	movegen_arrived(&machine->movegen);
 	(void)x86_clock_start(&machine->platform, running);
+	/* Before they are told: a vCPU may take this thread's processor at once. */
+	*running_us = clock_us();
 	if (running && !machine->arrive_paused) {
 		/* Not waited for: this thread would only compete with the vCPUs for a processor. */
 		machine_run_vcpus(machine);
@@ -339,7 +343,6 @@ static void run(void *opaque, bool running, uint64_t *running_us)
 			(void)x86_clock_read(&machine->platform, false);
 		machine_set_state(machine, MACHINE_PAUSED);
 	}
-	*running_us = clock_us();
 	pthread_mutex_unlock(&machine->lock);
 }
 

@@ -72,5 +72,8 @@ void ram_mark_dirty(struct ram *ram, uint64_t gpa, uint64_t size)
 		first_page = gpa > region->gpa ? (gpa - region->gpa) >> RAM_PAGE_SHIFT : 0;
 		last_page = ((last < end ? last : end) - region->gpa) >> RAM_PAGE_SHIFT;
 		bitmap_set_range_atomic(region->written, first_page, last_page - first_page + 1);
+		atomic_thread_fence(memory_order_release);
+		bitmap_set_range_atomic(region->written_blocks, first_page / 4096,
+					last_page / 4096 - first_page / 4096 + 1);
 	}
 }

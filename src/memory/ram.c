@@ -208,7 +208,10 @@ static int region_create(struct ram_region *region, enum ram_backing backing, st
 		return result;
 	region_set_host_page(region, backing);
 	region->written = calloc(BITMAP_WORDS(ram_region_pages(region)), sizeof(*region->written));
-	if (!region->written)
+	region->written_blocks =
+		calloc(BITMAP_WORDS(BITMAP_WORDS(BITMAP_WORDS(ram_region_pages(region)))),
+		       sizeof(*region->written_blocks));
+	if (!region->written || !region->written_blocks)
 		return error_set(err, -ENOMEM, "no memory for a page bitmap");
 	return 0;
 }
@@ -262,6 +265,7 @@ void ram_destroy(struct ram *ram)
 		struct ram_region *region = &ram->regions[i];
 
 		free(region->written);
+		free(region->written_blocks);
 		if (region->hva)
 			munmap(region->hva, region->size);
 		if (region->fd >= 0)

@@ -36,6 +36,8 @@ struct ram_region {
 	uint8_t *hva;
 	uint64_t host_page; /* granule of discard and population: 2 MiB if huge pages may back it */
 	_Atomic(uint64_t) *written; /* pages written by the monitor, one bit each; always present */
+	/* Its summary, a bit for 64 words: set after the page's bit, and to be taken before it. */
+	_Atomic(uint64_t) *written_blocks;
 };
 
 #define RAM_MAX_REGIONS 4

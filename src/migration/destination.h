@@ -22,6 +22,7 @@ struct destination {
 	bool has_ranges, has_early, ready, quiet, has_delta;
 	bool voted;   /* said yes: the source may commit */
 	bool refused; /* take_over(): the record was free, but the guest cannot run here */
+	uint64_t commit_us; /* when COMMIT came, or was given up */
 	uint64_t heard_us, keepalive_us;
 	uint64_t messages;
 };

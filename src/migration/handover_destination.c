@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "migration/destination.h"
@@ -119,6 +118,7 @@ static int wait_commit(struct destination *d, struct error **err)
 	d->m->channel.spin_us = ENGINE_SPIN_US;
 	status = engine_receive_until(d->m, &header, clock_us() + d->timeout_us, err);
 	d->m->channel.spin_us = 0;
+	d->commit_us = clock_us();
 	if (status == -EREMOTEIO)
 		return error_prefix(err, "the source gave up");
 	if (status == 0)
@@ -188,19 +188,20 @@ int handover_destination(struct destination *d, const struct wire_header *header
 		status = refuse(d, &stopped, err);
 	if (status < 0)
 		return status;
-	start = clock_us();
 	m->ops->run(m->opaque, prepare.running && !stopped, &running_us);
 	/* The mark in the record says who has it; RUNNING would say too much. */
 	if (stopped)
 		return 0;
-	token_encode(token, d->nonce, clock_us() - start);
-	/* Whether it arrives or not, the guest is here. */
+	/* Whether it arrives or not, the guest is here. This thread may have waited for a processor
+	 * since, while the guest ran: the source is told for how long. */
+	token_encode(token, d->nonce,
+		     running_number(running_us - d->commit_us, clock_us() - running_us));
 	if (wire_send(&m->wire, WIRE_RUNNING, 0, token, sizeof(token), NULL, 0, 0,
 		      clock_us() + d->timeout_us, NULL) < 0)
 		log_warning("the source could not be told that the guest runs here");
 	engine_update(m, {
 		info->account.load = load_us;
-		info->account.resume = bytes_get_u64(token + ENGINE_NONCE_SIZE);
+		info->account.resume = running_us - d->commit_us;
 	});
 	return 0;
 }

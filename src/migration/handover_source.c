@@ -314,8 +314,12 @@ static int commit(struct source *s, uint64_t start_us, struct error **err)
 	if (status == 0)
 		status = receive_until(s, WIRE_RUNNING, clock_us() + timeout, &resume_us, &reason);
 	if (status == 0) {
-		uint64_t now = clock_us();
+		uint64_t now = clock_us(), late_us = resume_us >> 32;
 
+		/* What the guest did not wait for is no part of its pause. */
+		if (late_us < now - sent_us)
+			now -= late_us;
+		resume_us &= UINT32_MAX;
 		s->account.total = now - start_us;
 		s->account.resume = resume_us;
 		s->account.wire += now - sent_us > resume_us ? now - sent_us - resume_us : 0;

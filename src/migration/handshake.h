@@ -50,3 +50,13 @@ int prepare_decode(struct prepare *prepare, struct reader *in, struct error **er
 void token_encode(uint8_t raw[TOKEN_SIZE], const uint8_t *nonce, uint64_t number); /* [window] */
 int token_decode(struct migration *m, const struct wire_header *header, const uint8_t *nonce,
 		 uint64_t *number, struct error **err);
+
+/*
+ * RUNNING's number: in the low half how long the guest waited for this side after COMMIT, in the high
+ * half how much later RUNNING is sent; microseconds, each at most 2^32 - 1.
+ */
+static inline uint64_t running_number(uint64_t resume_us, uint64_t late_us)
+{
+	return (resume_us < UINT32_MAX ? resume_us : UINT32_MAX) |
+	       (late_us < UINT32_MAX ? late_us : UINT32_MAX) << 32;
+}

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include "base/description.h"
 #include "base/error.h"
+#include "base/page_map.h"
 #include "base/state.h"
 #include "memory/ram.h"
 #include "migration/owner.h"
@@ -44,11 +45,11 @@ struct migration_ops {
 	void (*log_stop)(void *opaque);
 	/* True when the log starts with every page set, and is armed a range at a time by log_clear. */
 	bool (*log_initially_set)(void *opaque);
-	/* [window] Overwrites bitmap with the pages written since they were last cleared. Writes of
+	/* [window] Adds to maps (one a region) the pages written since the last harvest. Writes of
 	 * the monitor itself (ram_mark_dirty) are included. */
-	int (*log_harvest)(void *opaque, unsigned int region, uint64_t *bitmap);
-	/* Re-arms pages [first, first+count) that are set in `seen` (the region's whole harvested
-	 * bitmap); first and count are multiples of 64 (or end at the region's end). */
+	int (*log_harvest)(void *opaque, struct page_map *maps);
+	/* Re-arms pages [first, first+count) that are set in `seen` (a bitmap of the whole region);
+	 * first and count are multiples of 64 (or end at the region's end). */
 	int (*log_clear)(void *opaque, unsigned int region, uint64_t first, uint64_t count,
 			 const uint64_t *seen);
 

@@ -36,6 +36,16 @@ static int record_read(int fd, struct record *record)
 	return 0;
 }
 
+/* A path that was mistyped must not cost the user a file: only what begins as a record is replaced.
+ * An empty one is what a full disk leaves. */
+static bool is_foreign(int fd)
+{
+	char magic[8];
+	ssize_t n = pread(fd, magic, sizeof(magic), 0);
+
+	return n != 0 && (n != sizeof(magic) || memcmp(magic, RECORD_MAGIC, 8) != 0);
+}
+
 static int record_write(struct owner_record *record, uint64_t epoch)
 {
 	uint8_t raw[RECORD_SIZE] = RECORD_MAGIC;
@@ -109,6 +119,14 @@ int owner_create(struct owner_record *record, const char *path, bool durable, st
 			break;
 		owner_close(record);
 		status = -EAGAIN;
+	}
+	if (status == 0 && is_foreign(record->fd)) {
+		record->locked = false; /* it is not ours to unlink */
+		owner_close(record);
+		return error_set(err, -EEXIST,
+				 "%s holds something else than an owner record; remove it or choose "
+				 "another path",
+				 path);
 	}
 	if (status == 0) {
 		if (record_read(record->fd, &found) < 0)

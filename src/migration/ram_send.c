@@ -14,8 +14,9 @@
 #define CLEAR_PAGES 16384u
 /* Granule of RANGES. */
 #define BLOCK_PAGES 512u
-/* Pages in one RAM message: what was just checksummed is still in the cache when it is sent, and what
- * was just received when it is checked (measured: a fifth less time for a move than with 256). */
+/* Pages in one RAM message: what was just checksummed is still in the cache when it is sent, and
+ * what was just received when it is checked (measured: a fifth less time for a move than with 256).
+ */
 #define PACKET_PAGES 64u
 _Static_assert(PACKET_PAGES <= WIRE_PACKET_MAX_PAGES, "a packet that no receiver takes");
 /* Runs in one ZERO message. */
@@ -23,17 +24,6 @@ _Static_assert(PACKET_PAGES <= WIRE_PACKET_MAX_PAGES, "a packet that no receiver
 
 #define RANGE_SIZE     16u /* u64 first page, u32 pages, u32 zero */
 #define RAM_BODY_START 8u  /* u32 region, u32 ranges */
-
-/* A bitmap that the kernel fills in the window must be there already: no page fault then. */
-static uint64_t *bitmap_allocate(uint64_t pages)
-{
-	size_t size = BITMAP_WORDS(pages) * sizeof(uint64_t);
-	uint64_t *map = malloc(size);
-
-	if (map)
-		memset(map, 0, size);
-	return map;
-}
 
 int ram_sender_init(struct ram_sender *sender, const struct migration_ops *ops, void *opaque,
 		    struct wire *wire, struct error **err)
@@ -49,9 +39,7 @@ int ram_sender_init(struct ram_sender *sender, const struct migration_ops *ops, 
 	for (unsigned int i = 0; i < sender->ram->count; i++) {
 		uint64_t pages = ram_region_pages(&sender->ram->regions[i]);
 
-		sender->pending[i] = bitmap_allocate(pages);
-		sender->harvested[i] = bitmap_allocate(pages);
-		if (!sender->pending[i] || !sender->harvested[i])
+		if (page_map_init(&sender->pending[i], pages) < 0)
 			goto out_of_memory;
 	}
 	return 0;
@@ -63,10 +51,8 @@ out_of_memory:
 
 void ram_sender_free(struct ram_sender *sender)
 {
-	for (unsigned int i = 0; i < RAM_MAX_REGIONS; i++) {
-		free(sender->pending[i]);
-		free(sender->harvested[i]);
-	}
+	for (unsigned int i = 0; i < RAM_MAX_REGIONS; i++)
+		page_map_free(&sender->pending[i]);
 	free(sender->iov);
 	free(sender->body);
 	free(sender->zero_body);
@@ -92,6 +78,39 @@ static int clear_region(struct ram_sender *sender, unsigned int region, const ui
 	return 0;
 }
 
+static void count_pending(struct ram_sender *sender)
+{
+	sender->pending_pages = 0;
+	for (unsigned int i = 0; i < sender->ram->count; i++)
+		sender->pending_pages += sender->pending[i].count;
+}
+
+static int scan_region(struct ram_sender *sender, unsigned int index, struct error **err)
+{
+	int status = pagemap_scan(&sender->ram->regions[index], sender->pending[index].words, err);
+
+	page_map_refresh(&sender->pending[index]);
+	return status;
+}
+
+static int arm_untouched(struct ram_sender *sender, unsigned int index, struct error **err)
+{
+	const struct page_map *touched = &sender->pending[index];
+	size_t words = BITMAP_WORDS(touched->pages);
+	uint64_t *untouched = malloc(words * sizeof(*untouched));
+	int status;
+
+	if (!untouched)
+		return error_set(err, -ENOMEM, "out of memory for the migration's bitmaps");
+	for (size_t w = 0; w < words; w++)
+		untouched[w] = ~touched->words[w];
+	if (touched->pages % 64)
+		untouched[touched->pages / 64] &= (UINT64_C(1) << touched->pages % 64) - 1;
+	status = clear_region(sender, index, untouched, touched->pages, err);
+	free(untouched);
+	return status;
+}
+
 /*
  * Where the log starts with every bit set, the bits of untouched pages are cleared (and the pages
  * armed) at once. A page first touched between the scan and the clear would be lost that way, so
@@ -101,26 +120,19 @@ int ram_sender_scan(struct ram_sender *sender, struct error **err)
 {
 	bool initially_set = sender->ops->log_initially_set(sender->opaque);
 
-	sender->pending_pages = sender->untouched_pages = 0;
+	sender->untouched_pages = 0;
 	for (unsigned int i = 0; i < sender->ram->count; i++) {
-		const struct ram_region *region = &sender->ram->regions[i];
-		uint64_t pages = ram_region_pages(region), *untouched = sender->harvested[i];
-		int status = pagemap_scan(region, sender->pending[i], err);
+		int status = scan_region(sender, i, err);
 
-		if (status == 0 && initially_set) {
-			for (size_t w = 0; w < BITMAP_WORDS(pages); w++)
-				untouched[w] = ~sender->pending[i][w];
-			if (pages % 64)
-				untouched[pages / 64] &= (UINT64_C(1) << pages % 64) - 1;
-			status = clear_region(sender, i, untouched, pages, err);
-			if (status == 0)
-				status = pagemap_scan(region, sender->pending[i], err);
-		}
+		if (status == 0 && initially_set)
+			status = arm_untouched(sender, i, err);
+		if (status == 0 && initially_set)
+			status = scan_region(sender, i, err);
 		if (status < 0)
 			return status;
-		sender->pending_pages += bitmap_count(sender->pending[i], pages);
-		sender->untouched_pages += pages;
+		sender->untouched_pages += sender->pending[i].pages;
 	}
+	count_pending(sender);
 	sender->untouched_pages -= sender->pending_pages;
 	return 0;
 }
@@ -142,7 +154,8 @@ int ram_sender_ranges(struct ram_sender *sender, struct error **err)
 		uint64_t start = 0, end = 0;
 		size_t first, count;
 
-		bitmap_for_each_run(sender->pending[i], pages, first, count) {
+		page_map_for_each_run(&sender->pending[i], first, count)
+		{
 			uint64_t from = first / BLOCK_PAGES * BLOCK_PAGES;
 			uint64_t to = (first + count + BLOCK_PAGES - 1) / BLOCK_PAGES * BLOCK_PAGES;
 
@@ -168,25 +181,23 @@ int ram_sender_ranges(struct ram_sender *sender, struct error **err)
 
 int ram_sender_harvest(struct ram_sender *sender, struct error **err)
 {
-	sender->pending_pages = 0;
-	for (unsigned int i = 0; i < sender->ram->count; i++) {
-		uint64_t pages = ram_region_pages(&sender->ram->regions[i]);
-		uint64_t *pending = sender->pending[i], *harvested = sender->harvested[i];
-		int status = sender->ops->log_harvest(sender->opaque, i, harvested);
+	int status = sender->ops->log_harvest(sender->opaque, sender->pending);
 
-		if (status < 0)
-			return error_set_errno(err, status, "cannot read the dirty log");
-		for (size_t w = 0; w < BITMAP_WORDS(pages); w++)
-			if (harvested[w])
-				pending[w] |= harvested[w];
-		sender->pending_pages += bitmap_count(pending, pages);
-	}
+	if (status == -EOVERFLOW)
+		return error_set(
+			err, status,
+			"the kernel has overrun a dirty ring, so it is not known which "
+			"memory was written; run this guest without --dirty-ring to move it");
+	if (status < 0)
+		return error_set_errno(err, status, "cannot read the dirty log");
+	count_pending(sender);
 	return 0;
 }
 
 static int check_cancelled(const struct ram_sender *sender, struct error **err)
 {
-	return sender->cancelled && *sender->cancelled ? error_set(err, -ECANCELED, "cancelled") : 0;
+	return sender->cancelled && *sender->cancelled ? error_set(err, -ECANCELED, "cancelled")
+						       : 0;
 }
 
 static int flush_zero(struct ram_sender *sender, struct error **err)
@@ -272,20 +283,22 @@ static int add_page(struct ram_sender *sender, uint8_t *hva, uint64_t page, stru
 static int send_region(struct ram_sender *sender, unsigned int index, bool last, struct error **err)
 {
 	const struct ram_region *region = &sender->ram->regions[index];
-	uint64_t pages = ram_region_pages(region), *pending = sender->pending[index];
+	struct page_map *pending = &sender->pending[index];
+	uint64_t pages = pending->pages;
 	uint64_t armed = 0; /* the log is re-armed for pages below */
 	size_t first, count;
 	int status = 0;
 
 	sender->region = index;
-	bitmap_for_each_run(pending, pages, first, count) {
+	page_map_for_each_run(pending, first, count)
+	{
 		for (uint64_t page = first; page < first + count && status == 0; page++) {
 			if (page >= armed && !last) {
 				uint64_t start = page / CLEAR_PAGES * CLEAR_PAGES;
 
 				armed = start + CLEAR_PAGES < pages ? start + CLEAR_PAGES : pages;
 				status = sender->ops->log_clear(sender->opaque, index, start,
-								armed - start, pending);
+								armed - start, pending->words);
 				if (status < 0)
 					return error_set_errno(err, status,
 							       "cannot re-arm the dirty log");
@@ -300,7 +313,7 @@ static int send_region(struct ram_sender *sender, unsigned int index, bool last,
 	if (status == 0)
 		status = flush_zero(sender, err);
 	/* Kept until all was sent: after a failure the log is switched off, nothing is trusted. */
-	memset(pending, 0, BITMAP_WORDS(pages) * sizeof(*pending));
+	page_map_clear_all(pending);
 	return status;
 }
 

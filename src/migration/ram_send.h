@@ -19,8 +19,7 @@ struct ram_sender {
 	void *opaque;
 	struct ram *ram;
 	struct wire *wire;
-	uint64_t *pending[RAM_MAX_REGIONS];
-	uint64_t *harvested[RAM_MAX_REGIONS];
+	struct page_map pending[RAM_MAX_REGIONS];
 	uint64_t pending_pages;
 	uint64_t normal_pages, zero_pages, untouched_pages; /* sent, in all; never touched */
 	/* Called out of the window after each packet, to publish progress. May be NULL. */

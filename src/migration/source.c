@@ -6,6 +6,7 @@
 #include "migration/source.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -17,6 +18,8 @@
 #define READY_STEP_US 20000u
 /* Rounds after QUIET, while they still shrink what is left by a fifth. */
 #define LAST_ROUNDS 4
+/* Clean-up of a move that succeeded waits so long. */
+#define CLEANUP_DELAY_MS 20
 /* Messages of the destination that are taken between two rounds. */
 #define ANSWERS_AT_ONCE 16
 /* A round after QUIET is not answered, so it may only be one that the channel has taken before the
@@ -522,8 +525,11 @@ void source_run(struct migration *m)
 		engine_fail(m, &err);
 	else
 		complete(&s);
-	if (status == 0 && s.logging)
+	if (status == 0 && s.logging) {
+		/* On a small host it would take the processor from the guest that has just begun. */
+		poll(NULL, 0, CLEANUP_DELAY_MS);
 		m->ops->log_stop(m->opaque);
+	}
 	channel_close(&m->channel);
 	ram_sender_free(&s.ram);
 	state_map_free(&s.map);

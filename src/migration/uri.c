@@ -173,10 +173,12 @@ static void channel_adopt(struct channel *channel, int fd, pid_t child, int canc
 
 static int check_socket(int fd, const char *name, struct error **err)
 {
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof(int), peer_length = sizeof(peer);
 	int type;
-	socklen_t length = sizeof(type);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) < 0 || type != SOCK_STREAM)
+	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) < 0 || type != SOCK_STREAM ||
+	    getpeername(fd, (struct sockaddr *)&peer, &peer_length) < 0)
 		return error_set(err, -EINVAL,
 				 "descriptor '%s' is no connected stream socket; a migration needs "
 				 "both directions (a pipe has one)",
@@ -187,6 +189,8 @@ static int check_socket(int fd, const char *name, struct error **err)
 static int spawn_command(const char *command, int *fd, pid_t *child, struct error **err)
 {
 	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t all, none;
 	char *argv[] = {"sh", "-c", (char *)(uintptr_t)command, NULL};
 	int pair[2], status;
 
@@ -195,7 +199,18 @@ static int spawn_command(const char *command, int *fd, pid_t *child, struct erro
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_adddup2(&actions, pair[1], 0);
 	posix_spawn_file_actions_adddup2(&actions, pair[1], 1);
-	status = posix_spawn(child, "/bin/sh", &actions, NULL, argv, environ);
+	posix_spawnattr_init(&attributes);
+	sigfillset(&all);
+	sigemptyset(&none);
+	/* Signals as a command expects them (this process ignores SIGPIPE), and a group of its own:
+	 * what the shell starts is ended with it. */
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK |
+						      POSIX_SPAWN_SETPGROUP);
+	posix_spawnattr_setsigdefault(&attributes, &all);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setpgroup(&attributes, 0);
+	status = posix_spawn(child, "/bin/sh", &actions, &attributes, argv, environ);
+	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);
 	close(pair[1]);
 	if (status) {
@@ -302,7 +317,7 @@ static void reap(pid_t child)
 
 	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
 		if (signals[i])
-			kill(child, signals[i]);
+			kill(-child, signals[i]);
 		for (int waited = 0; waited < 100; waited++) {
 			if (waitpid(child, NULL, WNOHANG) != 0)
 				return;

@@ -335,19 +335,28 @@ static bool op_log_initially_set(void *opaque)
 	return ((struct fake_guest *)opaque)->config.log == FAKE_LOG_INITIALLY_SET;
 }
 
-static int op_log_harvest(void *opaque, unsigned int index, uint64_t *bitmap)
+static void harvest_region(struct fake_guest *guest, unsigned int index, struct page_map *map)
+{
+	struct ram_region *region = &guest->ram->regions[index];
+
+	for (uint64_t w = 0; w < BITMAP_WORDS(ram_region_pages(region)); w++) {
+		uint64_t bits = guest->config.log == FAKE_LOG_HARVEST_CLEARS
+					? atomic_exchange(&guest->dirty[index][w], 0)
+					: atomic_load(&guest->dirty[index][w]);
+
+		bits |= atomic_exchange(&region->written[w], 0);
+		page_map_merge(map, w * 64, &bits, 64);
+	}
+}
+
+static int op_log_harvest(void *opaque, struct page_map *maps)
 {
 	struct fake_guest *guest = opaque;
-	struct ram_region *region = &guest->ram->regions[index];
 
 	if (called(guest, FAKE_LOG_HARVEST) < 0)
 		return -EIO;
-	for (uint64_t w = 0; w < BITMAP_WORDS(ram_region_pages(region)); w++) {
-		bitmap[w] = guest->config.log == FAKE_LOG_HARVEST_CLEARS
-				    ? atomic_exchange(&guest->dirty[index][w], 0)
-				    : atomic_load(&guest->dirty[index][w]);
-		bitmap[w] |= atomic_exchange(&region->written[w], 0);
-	}
+	for (unsigned int i = 0; i < guest->ram->count; i++)
+		harvest_region(guest, i, &maps[i]);
 	return 0;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kvm_fixture.h"
 
+#include <linux/kvm.h>
+#include <sys/ioctl.h>
 #include "arch/x86/pvh.h"
 
 static void pio(void *opaque, uint16_t port, bool write, void *data, unsigned int size)
@@ -51,18 +53,38 @@ static const struct kvm_vcpu_ops ops = {pio, mmio, command, exited};
 
 bool fixture_open(struct fixture *fixture)
 {
+	return fixture_open_with(fixture, &(struct fixture_options){
+						  .backing = RAM_BACKING_SHARED,
+						  .memory = 4 << 20,
+					  });
+}
+
+static bool skipped(struct error *err)
+{
+	print_message("skipped: %s\n", error_text(err));
+	error_free(&err);
+	return false;
+}
+
+bool fixture_open_with(struct fixture *fixture, const struct fixture_options *options)
+{
 	struct error *err = NULL;
 
 	*fixture = (struct fixture){.exit_reason = -1};
-	if (kvm_system_open(&fixture->system, &err) < 0) {
-		print_message("skipped: %s\n", error_text(err));
-		error_free(&err);
-		return false;
+	if (kvm_system_open(&fixture->system, &err) < 0)
+		return skipped(err);
+	if (ram_create(&fixture->ram, options->memory, options->backing, &err) < 0) {
+		kvm_system_close(&fixture->system);
+		return skipped(err);
 	}
-	assert_ok(kvm_vm_create(&fixture->vm, &fixture->system, &err), err);
+	if (kvm_vm_create(&fixture->vm, &fixture->system, &options->dirty, &err) < 0) {
+		ram_destroy(fixture->ram);
+		kvm_system_close(&fixture->system);
+		return skipped(err);
+	}
 	x86_platform_enable(&fixture->vm);
-	assert_ok(ram_create(&fixture->ram, 4 << 20, RAM_BACKING_SHARED, &err), err);
-	assert_ok(ram_attach(fixture->ram, &fixture->vm.slots, &err), err);
+	if (!options->no_slots)
+		assert_ok(ram_attach(fixture->ram, &fixture->vm.slots, &err), err);
 	assert_ok(x86_cpuid_init(&fixture->cpuid, &fixture->system, "host", &err), err);
 	assert_ok(kvm_vcpu_create(&fixture->vcpu, &fixture->vm, 0, &ops, fixture, &err), err);
 	assert_ok(x86_cpuid_apply(&fixture->cpuid, fixture->vcpu.fd, 0, 1, &err), err);
@@ -92,6 +114,50 @@ void fixture_start(struct fixture *fixture, const void *code, size_t size)
 	assert_int_equal(ram_write(fixture->ram, FIXTURE_CODE, code, size), 0);
 	pvh_set_entry(&kernel, fixture->state.fresh);
 	assert_int_equal(fixture_command(fixture, KVM_VCPU_RESET), 0);
+}
+
+static void write_tables(struct ram *ram, uint64_t at)
+{
+	uint64_t entry = (at + 0x1000) | 7;
+
+	assert_int_equal(ram_write(ram, at, &entry, 8), 0);
+	entry = (at + 0x2000) | 7;
+	assert_int_equal(ram_write(ram, at + 0x1000, &entry, 8), 0);
+	for (uint64_t i = 0; i < 512; i++) {
+		entry = i << 21 | 0x87; /* present, writable, user, 2 MiB */
+		assert_int_equal(ram_write(ram, at + 0x2000 + i * 8, &entry, 8), 0);
+	}
+}
+
+void fixture_start_user(struct fixture *fixture, const void *code, size_t size)
+{
+	const struct kvm_segment data = {.limit = 0xffffffff,
+					 .selector = 0x2b,
+					 .type = 3,
+					 .s = 1,
+					 .dpl = 3,
+					 .present = 1,
+					 .db = 1,
+					 .g = 1};
+	struct kvm_segment text = data;
+	struct kvm_regs regs = {.rip = FIXTURE_CODE, .rflags = 2};
+	struct kvm_sregs sregs;
+
+	fixture_start(fixture, code, size);
+	write_tables(fixture->ram, FIXTURE_CODE + 0x10000);
+	text.selector = 0x33;
+	text.type = 11;
+	text.l = 1;
+	text.db = 0;
+	assert_int_equal(ioctl(fixture->vcpu.fd, KVM_GET_SREGS, &sregs), 0);
+	sregs.cr0 = 0x80010033;
+	sregs.cr3 = FIXTURE_CODE + 0x10000;
+	sregs.cr4 = 0x620;
+	sregs.efer = 0x500;
+	sregs.cs = text;
+	sregs.ds = sregs.es = sregs.fs = sregs.gs = sregs.ss = data;
+	assert_int_equal(ioctl(fixture->vcpu.fd, KVM_SET_SREGS, &sregs), 0);
+	assert_int_equal(ioctl(fixture->vcpu.fd, KVM_SET_REGS, &regs), 0);
 }
 
 int fixture_command(struct fixture *fixture, unsigned int bits)

@@ -7,7 +7,7 @@
 
 int x86_probe_open(struct x86_probe *probe, const struct kvm_system *system, struct error **err)
 {
-	int code = kvm_vm_create(&probe->vm, system, err);
+	int code = kvm_vm_create(&probe->vm, system, NULL, err);
 
 	if (code < 0)
 		return code;
