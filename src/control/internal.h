@@ -85,6 +85,8 @@ void server_dispatch_events(struct control_server *server);
 
 /* session.c; fd is owned by the session from here on. */
 void session_open(struct control_server *server, int fd);
+/* Gives the client until the deadline (a clock_us() time) to take what was said to it. */
+void session_drain(struct session *session, uint64_t deadline_us);
 void session_close(struct session *session);
 void session_send(struct session *session, json_t *message);
 /* Takes up reading, running and writing again after a request was answered or an event sent. */

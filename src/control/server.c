@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include "base/clock.h"
 #include "base/log.h"
 #include "control/address.h"
 #include "control/internal.h"
 
-#define SERVER_OWN_HANDLES 2 /* the wake-up and the timer */
+#define SERVER_OWN_HANDLES 2      /* the wake-up and the timer */
+#define FAREWELL_US        300000 /* for all clients together to take their last answers */
 
 static void server_handle_closed(uv_handle_t *handle)
 {
@@ -229,16 +231,20 @@ static void listener_close(struct control_server *server, struct listener *liste
 
 void control_destroy(struct control_server *server)
 {
+	uint64_t deadline = clock_us() + FAREWELL_US;
+
 	if (!server)
 		return;
 	server->closing = true;
 	server_dispatch_events(server);
 	for (unsigned int i = 0; i < server->listener_count; i++)
 		listener_close(server, &server->listeners[i]);
+	/* The answer to `quit` may stand behind many events. */
 	while (server->sessions) {
-		session_push(server->sessions);
-		if (server->sessions)
-			session_close(server->sessions);
+		struct session *session = server->sessions;
+
+		session_drain(session, deadline);
+		session_close(session);
 	}
 	if (server->check) {
 		request_free(server->check);

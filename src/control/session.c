@@ -4,9 +4,11 @@
  * client can make this process hold is bounded; a client that lets events pile up is dropped.
  */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "control/internal.h"
 
@@ -79,6 +81,19 @@ static void session_flush(struct session *session)
 		free(session->output);
 		session->output = NULL;
 		session->output_capacity = 0;
+	}
+}
+
+void session_drain(struct session *session, uint64_t deadline_us)
+{
+	for (;;) {
+		struct pollfd room = {.fd = session->fd, .events = POLLOUT};
+		uint64_t now = clock_us();
+
+		session_flush(session);
+		if (session->closing || !session_unsent(session) || now >= deadline_us)
+			return;
+		poll(&room, 1, (int)((deadline_us - now) / 1000 + 1));
 	}
 }
 

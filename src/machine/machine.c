@@ -339,6 +339,7 @@ int machine_powerdown(struct machine *machine, struct error **err)
 
 void machine_quit(struct machine *machine, const char *reason)
 {
+	atomic_store(&machine->quitting, true);
 	machine_emit(machine,
 		     &(struct machine_event){.type = MACHINE_EVENT_SHUTDOWN, .reason = reason});
 	machine_emit_simple(machine, MACHINE_EVENT_EXIT);

@@ -400,6 +400,9 @@ static void status_changed(void *opaque, enum migration_status status)
 		     &(struct machine_event){.type = MACHINE_EVENT_MIGRATION, .value = status});
 	if (status != MIGRATION_FAILED && status != MIGRATION_CANCELLED)
 		return;
+	/* A process that was told to end while it waited for a guest ends well. */
+	if (atomic_load(&machine->quitting))
+		return;
 	/* A destination that was built and did not get the guest is of no further use. */
 	pthread_mutex_lock(&machine->lock);
 	lost = machine->state == MACHINE_INMIGRATE;
@@ -407,7 +410,7 @@ static void status_changed(void *opaque, enum migration_status status)
 	if (!lost)
 		return;
 	migration_query(machine->migration, &info);
-	log_error("the guest did not arrive: %s", info.error);
+	log_error("the guest did not arrive: %s", *info.error ? info.error : "it was cancelled");
 	machine_emit(machine, &(struct machine_event){.type = MACHINE_EVENT_EXIT, .value = 1});
 }
 
