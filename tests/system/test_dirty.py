@@ -123,14 +123,14 @@ def test_measured_during_a_move(machine):
 @pytest.mark.seconds(120)
 def test_auto_converge(machine):
     """A guest that writes faster than the channel carries does not converge; throttled, it does."""
-    vm = machine('--guest', 'stress,hot=160M,interval=100', '--memory', '256M', serial=True)
+    vm = machine('--guest', 'stress,hot=128M,interval=100', '--memory', '192M', serial=True)
     ready(vm)
     uri = f'unix:{vm.folder}/m'
     vm.qmp.execute('migrate-set-parameters', **{
-        'max-bandwidth': 200_000_000, 'downtime-limit': 15, 'cpu-throttle-initial': 40, 'cpu-throttle-increment': 20})
+        'max-bandwidth': 60_000_000, 'downtime-limit': 25, 'cpu-throttle-initial': 50, 'cpu-throttle-increment': 25})
     machine('--incoming', uri, name='first')
     vm.qmp.execute('migrate', **{'uri': uri})
-    time.sleep(3)
+    time.sleep(6)
     info = vm.qmp.execute('query-migrate')
     assert info['status'] == 'active' and 'cpu-throttle-percentage' not in info
     vm.qmp.execute('migrate_cancel')
@@ -148,7 +148,7 @@ def test_auto_converge(machine):
             break
         time.sleep(0.01)
     assert info['status'] == 'completed', info
-    assert 40 in seen and max(seen) <= 99, seen
+    assert 50 in seen and max(seen) <= 99, seen
     # A sleeping vCPU is woken: the stop takes no longer than otherwise.
     assert info['switchover-us']['stop'] < 20000, info
     destination.serial.next('sweeps')
