@@ -11,12 +11,24 @@ static const struct parameter {
 	size_t offset; /* of a uint64_t in struct migration_parameters */
 	uint64_t max;
 	const char *unit;
+	uint64_t min;
+	bool is_bool; /* a bool, and not a number */
 } parameters[] = {
 	{"downtime-limit", offsetof(struct migration_parameters, downtime_limit_ms), 2000000, "ms"},
 	{"max-bandwidth", offsetof(struct migration_parameters, max_bandwidth), INT64_MAX,
 	 "bytes/second, 0 for no limit"},
 	{"x-switchover-timeout", offsetof(struct migration_parameters, switchover_timeout_ms),
 	 3600000, "ms"},
+	{"throttle-trigger-threshold",
+	 offsetof(struct migration_parameters, throttle_trigger_threshold), 100, "percent", 1},
+	{"cpu-throttle-initial", offsetof(struct migration_parameters, cpu_throttle_initial), 99,
+	 "percent", 1},
+	{"cpu-throttle-increment", offsetof(struct migration_parameters, cpu_throttle_increment),
+	 99, "percent", 1},
+	{"max-cpu-throttle", offsetof(struct migration_parameters, max_cpu_throttle), 99, "percent",
+	 1},
+	{"cpu-throttle-tailslow", offsetof(struct migration_parameters, cpu_throttle_tailslow),
+	 .is_bool = true},
 };
 
 #define PARAMETERS (sizeof(parameters) / sizeof(parameters[0]))
@@ -24,16 +36,27 @@ static const struct parameter {
 SCHEMA_OBJECT_TYPE(schema_parameters_arg, "MigrateSetParameters",
 		   SCHEMA_OPTIONAL("downtime-limit", schema_size),
 		   SCHEMA_OPTIONAL("max-bandwidth", schema_size),
-		   SCHEMA_OPTIONAL("x-switchover-timeout", schema_size));
+		   SCHEMA_OPTIONAL("x-switchover-timeout", schema_size),
+		   SCHEMA_OPTIONAL("throttle-trigger-threshold", schema_size),
+		   SCHEMA_OPTIONAL("cpu-throttle-initial", schema_size),
+		   SCHEMA_OPTIONAL("cpu-throttle-increment", schema_size),
+		   SCHEMA_OPTIONAL("max-cpu-throttle", schema_size),
+		   SCHEMA_OPTIONAL("cpu-throttle-tailslow", schema_bool));
 static SCHEMA_OBJECT_TYPE(parameters_result, "MigrationParameters",
 			  SCHEMA_OPTIONAL("downtime-limit", schema_size),
 			  SCHEMA_OPTIONAL("max-bandwidth", schema_size),
-			  SCHEMA_OPTIONAL("x-switchover-timeout", schema_size));
+			  SCHEMA_OPTIONAL("x-switchover-timeout", schema_size),
+			  SCHEMA_OPTIONAL("throttle-trigger-threshold", schema_size),
+			  SCHEMA_OPTIONAL("cpu-throttle-initial", schema_size),
+			  SCHEMA_OPTIONAL("cpu-throttle-increment", schema_size),
+			  SCHEMA_OPTIONAL("max-cpu-throttle", schema_size),
+			  SCHEMA_OPTIONAL("cpu-throttle-tailslow", schema_bool));
 
 static const struct capability {
 	const char *name;
 	size_t offset; /* of a bool in struct migration_capabilities */
 } capabilities[] = {
+	{"auto-converge", offsetof(struct migration_capabilities, auto_converge)},
 	{"events", offsetof(struct migration_capabilities, events)},
 	{"pause-before-switchover",
 	 offsetof(struct migration_capabilities, pause_before_switchover)},
@@ -42,8 +65,8 @@ static const struct capability {
 
 #define CAPABILITIES (sizeof(capabilities) / sizeof(capabilities[0]))
 
-static SCHEMA_ENUM_TYPE(capability_name, "MigrationCapability", "events", "pause-before-switchover",
-			"return-path");
+static SCHEMA_ENUM_TYPE(capability_name, "MigrationCapability", "auto-converge", "events",
+			"pause-before-switchover", "return-path");
 static SCHEMA_OBJECT_TYPE(capability_status, "MigrationCapabilityStatus",
 			  SCHEMA_REQUIRED("capability", capability_name),
 			  SCHEMA_REQUIRED("state", schema_bool));
@@ -64,11 +87,18 @@ int parameters_apply(struct migration *migration, json_t *arguments, struct erro
 
 		if (!value)
 			continue;
-		if ((uint64_t)json_integer_value(value) > p->max)
+		if (p->is_bool) {
+			*(bool *)((char *)&values + p->offset) = json_is_true(value);
+			continue;
+		}
+		if ((uint64_t)json_integer_value(value) > p->max ||
+		    (uint64_t)json_integer_value(value) < p->min)
 			return error_set(
 				err, -ERANGE,
-				"Parameter '%s' expects an integer in the range of 0 to %llu (%s)",
-				p->name, (unsigned long long)p->max, p->unit);
+				"Parameter '%s' expects an integer in the range of %llu to %llu "
+				"(%s)",
+				p->name, (unsigned long long)p->min, (unsigned long long)p->max,
+				p->unit);
 		*(uint64_t *)((char *)&values + p->offset) = (uint64_t)json_integer_value(value);
 	}
 	return migration_set_parameters(migration, &values, err);
@@ -112,9 +142,12 @@ static void run_get_parameters(struct request *request)
 
 	migration_get_parameters(machine_migration(request->server->machine), &values);
 	for (size_t i = 0; i < PARAMETERS; i++) {
-		uint64_t value = *(uint64_t *)((char *)&values + parameters[i].offset);
+		const void *place = (const char *)&values + parameters[i].offset;
 
-		json_object_set_new(answer, parameters[i].name, json_integer((json_int_t)value));
+		json_object_set_new(answer, parameters[i].name,
+				    parameters[i].is_bool
+					    ? json_boolean(*(const bool *)place)
+					    : json_integer((json_int_t) * (const uint64_t *)place));
 	}
 	request_return(request, answer);
 }

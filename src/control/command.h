@@ -48,7 +48,7 @@ struct request {
 
 /* Groups of rows, each ending with a NULL name; command_next() walks them all, from NULL. */
 extern const struct command commands_introspect[], commands_query[], commands_machine[],
-	commands_migrate[], commands_parameters[], commands_descriptor[];
+	commands_migrate[], commands_parameters[], commands_descriptor[], commands_dirty[];
 const struct command *command_next(const struct command *command);
 const struct command *command_find(const char *name);
 

@@ -40,6 +40,7 @@ SCHEMA_OBJECT_TYPE(
 	SCHEMA_OPTIONAL("converging", schema_bool), SCHEMA_OPTIONAL("in-doubt", schema_bool),
 	SCHEMA_OPTIONAL("last-progress-ms", schema_int),
 	SCHEMA_OPTIONAL("expected-downtime-us", schema_int),
+	SCHEMA_OPTIONAL("cpu-throttle-percentage", schema_int),
 	SCHEMA_OPTIONAL("switchover-us", switchover),
 	SCHEMA_OPTIONAL("guest-pause-us", schema_int));
 
@@ -119,6 +120,8 @@ static void fill_progress(json_t *answer, const struct migration_info *info)
 		set_int(answer, "downtime", (info->downtime_us + 500) / 1000);
 	if (ended)
 		return;
+	if (info->throttle_percent)
+		set_int(answer, "cpu-throttle-percentage", info->throttle_percent);
 	json_object_set_new(answer, "converging", json_boolean(info->converging));
 	set_int(answer, "expected-downtime", (info->expected_downtime_us + 500) / 1000);
 	set_int(answer, "expected-downtime-us", info->expected_downtime_us);

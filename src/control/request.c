@@ -9,6 +9,7 @@
 static const struct command *const groups[] = {
 	commands_introspect, commands_query,      commands_machine,
 	commands_migrate,    commands_parameters, commands_descriptor,
+	commands_dirty,
 };
 
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))

@@ -205,6 +205,7 @@ static void obey(struct kvm_vcpu *vcpu, uint32_t word)
 	complete_io(vcpu);
 	vcpu->stopped_us = clock_us();
 	vcpu->entered_us = 0;
+	atomic_store(&vcpu->sleep_us, 0);
 	if (once & (KVM_VCPU_LOAD | KVM_VCPU_RESET))
 		vcpu->halted = false;
 	vcpu->result = once ? vcpu->ops->command(vcpu, once) : 0;
@@ -220,6 +221,19 @@ static void wait_command(struct kvm_vcpu *vcpu, uint32_t seen)
 	while (atomic_load(&vcpu->command) == seen && clock_us() < until)
 		sched_yield();
 	futex_wait(&vcpu->command, seen, 0);
+}
+
+/* A kick wakes it: in_guest is false by now, so it is a wake of the command word. */
+static void sleep_for(struct kvm_vcpu *vcpu, uint32_t seen)
+{
+	uint64_t start = clock_us(), until = start + atomic_exchange(&vcpu->sleep_us, 0),
+		 now = start;
+
+	while (atomic_load(&vcpu->command) == seen && now < until) {
+		futex_wait(&vcpu->command, seen, until - now);
+		now = clock_us();
+	}
+	atomic_fetch_add(&vcpu->slept_us, now - start);
 }
 
 static void enter(struct kvm_vcpu *vcpu)
@@ -247,7 +261,12 @@ static void *vcpu_thread(void *opaque)
 		atomic_store(&vcpu->in_guest, true);
 		word = atomic_load(&vcpu->command);
 		if (word == seen && (word & KVM_VCPU_RUN) && !vcpu->halted) {
-			enter(vcpu);
+			if (atomic_load(&vcpu->sleep_us) == 0) {
+				enter(vcpu);
+				continue;
+			}
+			atomic_store(&vcpu->in_guest, false);
+			sleep_for(vcpu, word);
 			continue;
 		}
 		atomic_store(&vcpu->in_guest, false);
@@ -351,6 +370,12 @@ uint32_t kvm_vcpu_call_out(struct kvm_vcpu *vcpu)
 	if (atomic_load(&vcpu->in_guest))
 		signal_out(vcpu);
 	return outs;
+}
+
+void kvm_vcpu_sleep(struct kvm_vcpu *vcpu, uint64_t us)
+{
+	atomic_store(&vcpu->sleep_us, us);
+	(void)kvm_vcpu_call_out(vcpu);
 }
 
 void kvm_vcpu_wait_out(struct kvm_vcpu *vcpu, uint32_t outs, uint64_t deadline_us)

@@ -62,12 +62,14 @@ struct kvm_vcpu {
 	_Atomic(bool) waited_for;  /* somebody sleeps on done */
 	_Atomic(uint32_t) outs;    /* how often it came out of the guest */
 	struct kvm_dirty_ring ring;
-	bool pending_io;     /* an exit that KVM completes at the next KVM_RUN */
-	bool halted;         /* does not enter the guest until reset or loaded; own thread */
-	int result;          /* of the last command; read after done */
-	uint64_t stopped_us; /* when the last command found the guest stopped */
-	uint64_t entered_us; /* when the guest was entered first after the last command */
-	char failure[192];   /* set before exited(KVM_VCPU_EXIT_ERROR) */
+	_Atomic(uint64_t) sleep_us; /* it is to sleep so long before it enters the guest again */
+	_Atomic(uint64_t) slept_us; /* in all */
+	bool pending_io;            /* an exit that KVM completes at the next KVM_RUN */
+	bool halted;                /* does not enter the guest until reset or loaded; own thread */
+	int result;                 /* of the last command; read after done */
+	uint64_t stopped_us;        /* when the last command found the guest stopped */
+	uint64_t entered_us;        /* when the guest was entered first after the last command */
+	char failure[192];          /* set before exited(KVM_VCPU_EXIT_ERROR) */
 };
 
 /* Creates the vCPU (its descriptor); ioctls on it may be made until the thread is started. */
@@ -108,3 +110,6 @@ void kvm_vcpu_halt_current(void);
  */
 uint32_t kvm_vcpu_call_out(struct kvm_vcpu *vcpu);
 void kvm_vcpu_wait_out(struct kvm_vcpu *vcpu, uint32_t outs, uint64_t deadline_us);
+
+/* Sends a vCPU that runs to sleep, once, for that long; a command wakes it at once. Any thread. */
+void kvm_vcpu_sleep(struct kvm_vcpu *vcpu, uint64_t us);

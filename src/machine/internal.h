@@ -82,6 +82,8 @@ struct machine {
 	struct state_object objects[MACHINE_OBJECTS];
 	unsigned int object_count;
 
+	struct throttle *throttle;
+	struct dirty_rate *dirty_rate;
 	struct owner_record owner;
 	struct migration *migration;
 };
@@ -131,10 +133,19 @@ int machine_describe(struct machine *machine, struct description *d, struct erro
 int machine_adopt(struct machine *machine, const struct description *d,
 		  struct machine_config *config, struct x86_cpuid *cpuid, struct error **err);
 
+/* throttle.c, dirty_rate.c: made with the machine; stopped before it is taken apart. */
+int throttle_create(struct machine *machine, struct error **err);
+void throttle_stop(struct machine *machine);
+/* All vCPUs sleep for that part of their time; 0: none. */
+void throttle_set_all(struct machine *machine, unsigned int percent);
+int dirty_rate_create(struct machine *machine, struct error **err);
+void dirty_rate_stop(struct machine *machine);
+
 /* migrate_log.c: the log_ operations of migration/ops.h. */
 int machine_log_start(void *opaque, struct error **err);
 void machine_log_stop(void *opaque);
 bool machine_log_initially_set(void *opaque);
+void machine_throttle(void *opaque, unsigned int percent);
 int machine_log_harvest(void *opaque, struct page_map *maps);
 int machine_log_clear(void *opaque, unsigned int region, uint64_t first, uint64_t count,
 		      const uint64_t *seen);

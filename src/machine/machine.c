@@ -82,6 +82,10 @@ int machine_create(struct machine **result, const struct machine_config *config,
 	if (code == 0)
 		code = prepare(machine, err);
 	if (code == 0)
+		code = throttle_create(machine, err);
+	if (code == 0)
+		code = dirty_rate_create(machine, err);
+	if (code == 0)
 		code = migration_create(&machine->migration, &machine_migration_ops, machine,
 					&machine_migration_callbacks, machine, err);
 	if (code == 0)
@@ -103,6 +107,8 @@ void machine_destroy(struct machine *machine)
 		return;
 	migration_destroy(machine->migration);
 	machine_worker_stop(machine);
+	dirty_rate_stop(machine);
+	throttle_stop(machine);
 	if (machine->vm.fd >= 0)
 		machine_unbuild(machine);
 	x86_probe_close(&machine->probe);

@@ -6,6 +6,7 @@ void machine_log_stop(void *opaque)
 {
 	struct machine *machine = opaque;
 
+	throttle_set_all(machine, 0);
 	dirty_tracker_unsubscribe(&machine->tracker, &machine->migration_dirty);
 }
 
@@ -39,4 +40,9 @@ int machine_log_clear(void *opaque, unsigned int region, uint64_t first, uint64_
 
 	return dirty_tracker_clear(&machine->tracker, &machine->migration_dirty, region, first,
 				   count, seen);
+}
+
+void machine_throttle(void *opaque, unsigned int percent)
+{
+	throttle_set_all(opaque, percent);
 }

@@ -377,6 +377,7 @@ const struct migration_ops machine_migration_ops = {
 	.log_initially_set = machine_log_initially_set,
 	.log_harvest = machine_log_harvest,
 	.log_clear = machine_log_clear,
+	.throttle = machine_throttle,
 	.save_early = save_early,
 	.stop = stop,
 	.resume = resume,

@@ -14,6 +14,16 @@ struct convergence {
 	uint64_t fixed_us; /* stop, save, load, messages */
 	uint64_t expected_us, best_us;
 	unsigned int rounds, rounds_without_gain;
+	/* Of the throttle: since when, what was written and sent; how often it was too much. */
+	uint64_t since_us, written, sent;
+	unsigned int throttle, times_too_much;
+};
+
+/* Capability auto-converge: QEMU's parameters, in percent. */
+struct throttle_policy {
+	unsigned int initial, increment, most;
+	unsigned int threshold; /* written over sent: from here on it is too much */
+	bool tailslow;          /* smaller steps towards the end: no more than is needed */
 };
 
 enum convergence_verdict {
@@ -31,3 +41,12 @@ enum convergence_verdict convergence_decide(struct convergence *c, uint64_t byte
 
 /* False when rounds have stopped helping and the limit is still out of reach. */
 bool convergence_converging(const struct convergence *c, uint64_t limit_us);
+
+/*
+ * After a round that sent and that left so many bytes written, ended at now_us: by how much the guest is
+ * to be throttled (percent). It grows while the guest writes too much in two periods in a row (of
+ * a tenth of a second at least) and the limit is out of reach.
+ */
+unsigned int convergence_throttle(struct convergence *c, const struct throttle_policy *policy,
+				  uint64_t sent, uint64_t written, uint64_t limit_us,
+				  uint64_t now_us);

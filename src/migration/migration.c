@@ -88,6 +88,10 @@ int migration_create(struct migration **result, const struct migration_ops *ops,
 	m->callbacks = *callbacks;
 	m->callbacks_opaque = callbacks_opaque;
 	m->parameters = (struct migration_parameters){.downtime_limit_ms = 300,
+						      .throttle_trigger_threshold = 50,
+						      .cpu_throttle_initial = 20,
+						      .cpu_throttle_increment = 10,
+						      .max_cpu_throttle = 99,
 						      .switchover_timeout_ms = 5000};
 	m->capabilities.return_path = true;
 	m->timeouts = ENGINE_TIMEOUTS;
@@ -286,6 +290,11 @@ void migration_get_parameters(struct migration *m, struct migration_parameters *
 	engine_get_parameters(m, parameters);
 }
 
+static bool is_percent(uint64_t value, uint64_t most)
+{
+	return value >= 1 && value <= most;
+}
+
 int migration_set_parameters(struct migration *m, const struct migration_parameters *parameters,
 			     struct error **err)
 {
@@ -296,6 +305,18 @@ int migration_set_parameters(struct migration *m, const struct migration_paramet
 				 "max-bandwidth is 0 (unlimited) or at least 4096 bytes a second");
 	if (parameters->switchover_timeout_ms < 100 || parameters->switchover_timeout_ms > 600000)
 		return error_set(err, -EINVAL, "x-switchover-timeout is 100 to 600000 ms");
+	if (!is_percent(parameters->throttle_trigger_threshold, 100) ||
+	    !is_percent(parameters->cpu_throttle_initial, 99) ||
+	    !is_percent(parameters->cpu_throttle_increment, 99) ||
+	    !is_percent(parameters->max_cpu_throttle, 99))
+		return error_set(err, -EINVAL,
+				 "cpu-throttle-initial, cpu-throttle-increment and max-cpu-throttle "
+				 "are 1 to 99 percent, throttle-trigger-threshold 1 to 100");
+	if (parameters->max_cpu_throttle < parameters->cpu_throttle_initial)
+		return error_set(err, -EINVAL,
+				 "max-cpu-throttle (%u) is less than cpu-throttle-initial (%u)",
+				 (unsigned int)parameters->max_cpu_throttle,
+				 (unsigned int)parameters->cpu_throttle_initial);
 	pthread_mutex_lock(&m->lock);
 	m->parameters = *parameters;
 	pthread_mutex_unlock(&m->lock);

@@ -62,6 +62,7 @@ struct migration_info {
 	uint64_t ram_remaining;
 	uint64_t normal_pages, zero_pages, untouched_pages;
 	uint64_t dirty_sync_count;
+	uint64_t throttle_percent; /* auto-converge, now; 0: none */
 	uint64_t dirty_pages_rate; /* pages a second in the last round */
 	uint64_t bandwidth_bps;    /* bytes a second, measured */
 	uint64_t precopy_bytes, downtime_bytes;
@@ -75,10 +76,16 @@ struct migration_parameters {
 	/* Bytes a second; 0 = unlimited (default). Holds for the rounds; once the destination is told
 	 * that the stop comes (INTENT), the last short rounds and the window go without it. */
 	uint64_t max_bandwidth;
+	uint64_t throttle_trigger_threshold; /* percent, default 50 */
+	uint64_t cpu_throttle_initial;       /* percent, default 20 */
+	uint64_t cpu_throttle_increment;     /* percent, default 10 */
+	uint64_t max_cpu_throttle;           /* percent, default 99 */
+	bool cpu_throttle_tailslow;
 	uint64_t switchover_timeout_ms; /* bound for each wait in the hand-over, default 5000 */
 };
 
 struct migration_capabilities {
+	bool auto_converge;           /* throttles the guest when rounds do not shrink */
 	bool events;                  /* accepted; events are always sent */
 	bool pause_before_switchover;
 	bool return_path;             /* always on */

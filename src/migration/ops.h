@@ -53,6 +53,10 @@ struct migration_ops {
 	int (*log_clear)(void *opaque, unsigned int region, uint64_t first, uint64_t count,
 			 const uint64_t *seen);
 
+	/* Source: has all vCPUs sleep for that part of their time, so that they write less; 0, and
+	 * log_stop, end it. A stop wakes them at once. May be NULL. */
+	void (*throttle)(void *opaque, unsigned int percent);
+
 	/* Source: every vCPU (after one kick) and device saves into its state object; the guest goes
 	 * on running. A hint: the values need not be coherent. */
 	int (*save_early)(void *opaque, struct error **err);

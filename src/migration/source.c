@@ -267,6 +267,29 @@ static int await_round(struct source *s, struct error **err)
 	return 0;
 }
 
+/* Capability auto-converge: a guest that writes faster than the channel carries is slowed down. */
+static void throttle(struct source *s, uint64_t sent, uint64_t limit_us)
+{
+	const struct migration_parameters *p = &s->parameters;
+	const struct throttle_policy policy = {
+		.initial = (unsigned int)p->cpu_throttle_initial,
+		.increment = (unsigned int)p->cpu_throttle_increment,
+		.most = (unsigned int)p->max_cpu_throttle,
+		.threshold = (unsigned int)p->throttle_trigger_threshold,
+		.tailslow = p->cpu_throttle_tailslow,
+	};
+	unsigned int before = s->convergence.throttle, percent;
+
+	if (!s->m->capabilities.auto_converge || !s->m->ops->throttle)
+		return;
+	percent = convergence_throttle(&s->convergence, &policy, sent,
+				       s->ram.pending_pages * RAM_PAGE_SIZE, limit_us, clock_us());
+	if (percent == before)
+		return;
+	s->m->ops->throttle(s->m->opaque, percent);
+	engine_update(s->m, info->throttle_percent = percent);
+}
+
 /* One round: all that is pending, then what was written meanwhile becomes pending. */
 static int send_round(struct source *s, struct error **err)
 {
@@ -340,7 +363,7 @@ static int run_rounds(struct source *s, struct error **err)
 	s->heard_us = clock_us();
 	for (;;) {
 		enum convergence_verdict verdict;
-		uint64_t limit_us, started = clock_us();
+		uint64_t limit_us, started = clock_us(), sent = m->channel.sent;
 		int status;
 
 		engine_get_parameters(m, &s->parameters);
@@ -353,6 +376,7 @@ static int run_rounds(struct source *s, struct error **err)
 			return status;
 		verdict = convergence_decide(&s->convergence, s->ram.pending_pages * RAM_PAGE_SIZE,
 					     limit_us);
+		throttle(s, m->channel.sent - sent, limit_us);
 		engine_update(m,
 			      info->converging = convergence_converging(&s->convergence, limit_us));
 		publish_progress(s);

@@ -14,6 +14,8 @@
 #include <time.h>
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "machine/dirty_rate.h"
+#include "machine/throttle.h"
 
 struct migration {
 	struct machine *machine;
@@ -33,6 +35,8 @@ struct machine {
 	void *opaque;
 	struct machine_status status;
 	struct migration migration;
+	struct dirty_rate_info rate;
+	uint64_t limits[2];
 };
 
 static const char *const state_names[] = {
@@ -327,4 +331,48 @@ int migration_set_capabilities(struct migration *m,
 		return error_set(err, -EINVAL, "return-path cannot be switched off");
 	m->capabilities = *capabilities;
 	return 0;
+}
+
+int machine_calc_dirty_rate(struct machine *m, const struct dirty_rate_request *request,
+			    struct error **err)
+{
+	if (m->rate.status == DIRTY_RATE_MEASURING)
+		return error_set(err, -EBUSY, "still in measuring, try later");
+	m->rate = (struct dirty_rate_info){
+		.status = request->time_us < 1000000 ? DIRTY_RATE_MEASURED : DIRTY_RATE_MEASURING,
+		.mode = request->mode,
+		.rate = 123,
+		.start_time_s = 42,
+		.time_us = request->time_us,
+		.sample_pages = request->sample_pages,
+		.vcpu_count = request->mode == DIRTY_RATE_RING ? 2 : 0,
+		.vcpu_rate = {100, 23},
+	};
+	return 0;
+}
+
+void machine_query_dirty_rate(struct machine *m, struct dirty_rate_info *info)
+{
+	*info = m->rate;
+}
+
+int machine_set_dirty_limit(struct machine *m, uint32_t vcpu, uint64_t rate, struct error **err)
+{
+	if (vcpu != VCPU_ALL && vcpu > 1)
+		return error_set(err, -EINVAL, "incorrect cpu index specified: %u", vcpu);
+	for (uint32_t i = 0; i < 2; i++)
+		if (vcpu == VCPU_ALL || vcpu == i)
+			m->limits[i] = rate;
+	return 0;
+}
+
+unsigned int machine_query_dirty_limit(struct machine *m, struct vcpu_limit *limits,
+				       unsigned int most)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < 2; i++)
+		if (m->limits[i])
+			limits[count++] = (struct vcpu_limit){i, m->limits[i], 7};
+	return count;
 }

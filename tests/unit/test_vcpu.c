@@ -269,13 +269,52 @@ static void test_events(void **state)
 	fixture_close(&fixture);
 }
 
+/* A vCPU that was sent to sleep is woken by a command at once, and sleeps no more afterwards. */
+static void test_sleep(void **state)
+{
+	static const uint8_t code[] = {0xeb, 0xfe}; /* 1: jmp 1b */
+	struct fixture fixture;
+	uint64_t start;
+
+	if (!fixture_open(&fixture))
+		skip();
+	fixture_start(&fixture, code, sizeof(code));
+	assert_int_equal(fixture_command(&fixture, KVM_VCPU_RUN), 0);
+	for (int i = 0; i < 20; i++) {
+		kvm_vcpu_sleep(&fixture.vcpu, 4000000);
+		while (atomic_load(&fixture.vcpu.in_guest) || atomic_load(&fixture.vcpu.sleep_us))
+			sched_yield();
+		start = clock_us();
+		assert_int_equal(fixture_command(&fixture, 0), 0);
+		assert_in_range(clock_us() - start, 0, 500000);
+		/* One that comes while it is parked is not for the time after. */
+		kvm_vcpu_sleep(&fixture.vcpu, 4000000);
+		assert_int_equal(fixture_command(&fixture, KVM_VCPU_RUN), 0);
+		start = clock_us();
+		while (!atomic_load(&fixture.vcpu.in_guest))
+			sched_yield();
+		assert_in_range(clock_us() - start, 0, 500000);
+	}
+	assert_true(atomic_load(&fixture.vcpu.slept_us) > 0);
+	/* Without a command it sleeps as long as it was told, and goes on. */
+	start = clock_us();
+	kvm_vcpu_sleep(&fixture.vcpu, 50000);
+	while (atomic_load(&fixture.vcpu.in_guest) || atomic_load(&fixture.vcpu.sleep_us))
+		sched_yield();
+	while (!atomic_load(&fixture.vcpu.in_guest))
+		sched_yield();
+	assert_true(clock_us() - start >= 50000);
+	assert_int_equal(fixture_command(&fixture, 0), 0);
+	fixture_close(&fixture);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stop_and_go_on), cmocka_unit_test(test_pending_io),
-		cmocka_unit_test(test_exits),          cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_hostile_values), cmocka_unit_test(test_layout),
-		cmocka_unit_test(test_events),
+		cmocka_unit_test(test_sleep),      cmocka_unit_test(test_stop_and_go_on),
+		cmocka_unit_test(test_pending_io), cmocka_unit_test(test_exits),
+		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_hostile_values),
+		cmocka_unit_test(test_layout),     cmocka_unit_test(test_events),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
