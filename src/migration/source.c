@@ -550,7 +550,8 @@ void source_run(struct migration *m)
 	else
 		complete(&s);
 	if (status == 0 && s.logging) {
-		/* On a small host it would take the processor from the guest that has just begun. */
+		/* On a small host it would take the processor from the guest that has just begun.
+		 */
 		poll(NULL, 0, CLEANUP_DELAY_MS);
 		m->ops->log_stop(m->opaque);
 	}
