@@ -407,7 +407,9 @@ static void status_changed(void *opaque, enum migration_status status)
 	if (!lost)
 		return;
 	migration_query(machine->migration, &info);
-	log_error("the guest did not arrive: %s", info.error);
+	/* Without a reason this process was told to end while it waited. */
+	if (*info.error)
+		log_error("the guest did not arrive: %s", info.error);
 	machine_emit(machine, &(struct machine_event){.type = MACHINE_EVENT_EXIT, .value = 1});
 }
 
