@@ -19,13 +19,25 @@ _godwit_options() {
 	esac
 }
 
+_godwit_qmp_commands='query-version query-commands query-events query-qmp-schema query-status query-name
+	query-uuid query-kvm query-memory-size-summary query-cpus-fast stop cont system_reset
+	system_powerdown quit migrate migrate-incoming migrate_cancel migrate-continue x-migrate-resolve
+	query-migrate migrate-set-parameters query-migrate-parameters migrate-set-capabilities
+	query-migrate-capabilities'
+
+# Whether the words before this one end with a control address: a path, or "unix", ":" and a path.
+_godwit_address_given() {
+	[[ ${COMP_WORDS[COMP_CWORD - 1]} == */* ]] && return
+	((COMP_CWORD > 3)) && [[ ${COMP_WORDS[COMP_CWORD - 2]} == : ]]
+}
+
 _godwit() {
 	local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
 	local IFS=$' \t\n'
 	COMPREPLY=()
 
 	# "unix:/tmp/a" is several words to bash: what follows the colon is a path.
-	if [[ $before == : || $word == : ]]; then
+	if [[ $before == : && ${COMP_WORDS[COMP_CWORD - 2]-} == unix || $word == : ]]; then
 		[[ $word == : ]] && word=
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		return
@@ -37,6 +49,22 @@ _godwit() {
 	case $before in
 	--kernel | --initrd | --write)
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
+		return
+		;;
+	--document)
+		mapfile -t COMPREPLY < <(compgen -f -- "$word")
+		return
+		;;
+	--output)
+		mapfile -t COMPREPLY < <(compgen -d -- "$word")
+		return
+		;;
+	--case)
+		mapfile -t COMPREPLY < <(compgen -W 'idle hot untouched' -- "$word")
+		return
+		;;
+	--without)
+		mapfile -t COMPREPLY < <(compgen -W 'godwit qemu bare' -- "$word")
 		return
 		;;
 	--memory-backing)
@@ -76,9 +104,17 @@ _godwit() {
 	esac
 	if [[ $word == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(_godwit_options "$command")" -- "$word")
+	elif [[ $command == bench ]]; then
+		mapfile -t COMPREPLY < <(compgen -W 'migrate' -- "$word")
+	elif [[ $command == qmp ]] && _godwit_address_given; then
+		mapfile -t COMPREPLY < <(compgen -W "$_godwit_qmp_commands" -- "$word")
 	elif [[ $command == migrate || $command == status || $command == qmp ]]; then
 		compopt -o nospace
-		mapfile -t COMPREPLY < <(compgen -W 'unix:' -- "$word")
+		if [[ $word == [./]* ]]; then
+			mapfile -t COMPREPLY < <(compgen -f -- "$word")
+		else
+			mapfile -t COMPREPLY < <(compgen -W 'unix:' -- "$word")
+		fi
 	fi
 }
 

@@ -29,6 +29,8 @@ static void usage(FILE *stream)
 
 int main(int argc, char **argv)
 {
+	static char name[32];
+
 	if (argc < 2) {
 		usage(stderr);
 		return 2;
@@ -42,8 +44,11 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-		if (!strcmp(argv[1], commands[i].name))
+		if (!strcmp(argv[1], commands[i].name)) {
+			snprintf(name, sizeof(name), "godwit %s", argv[1]);
+			argv[1] = name; /* what getopt_long() puts before its messages */
 			return commands[i].run(argc - 1, argv + 1);
+		}
 	}
 	fprintf(stderr, "godwit: no command is called '%s'; try \"godwit --help\"\n", argv[1]);
 	return 2;

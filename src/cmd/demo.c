@@ -275,6 +275,7 @@ static int demo_play(struct demo *demo, struct error **err)
 	if (!demo->json)
 		printf("A guest with %s of memory and %s vCPUs writes %s in a loop (%s filled).\n",
 		       demo->memory, demo->cpus, demo->hot, demo->fill);
+	fflush(stdout); /* before what may go wrong is said on stderr */
 	result = demo_start(demo, err);
 	if (result)
 		return result;

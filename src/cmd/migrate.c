@@ -19,7 +19,7 @@ static const char help[] =
 	"  --check              only ask whether the destination would accept the guest\n"
 	"  --downtime-limit T   longest pause to aim at (default 300ms)\n"
 	"  --max-bandwidth S    bytes a second at most, as 100M (default and 0: no limit)\n"
-	"  --insecure           allow tcp: to another host, unencrypted\n"
+	"  --insecure           allow tcp: to an address other than loopback, unencrypted\n"
 	"  --timeout T          cancel when it is not done by then (default: no limit)\n"
 	"  --detach             start it and return ('godwit status' shows how it goes)\n"
 	"  --quiet              no progress lines\n"
@@ -29,9 +29,12 @@ static const char help[] =
 	"Ctrl-C cancels the migration; the guest then stays where it is.\n"
 	"Exit status: 0 moved (or accepted), 1 not moved, 2 usage.\n"
 	"\n"
-	"Example, on one host:\n"
+	"Examples, on one host and to another one:\n"
 	"  godwit run --incoming unix:/tmp/move --control unix:/tmp/b &\n"
-	"  godwit migrate unix:/tmp/a unix:/tmp/move\n";
+	"  godwit migrate unix:/tmp/a unix:/tmp/move\n"
+	"\n"
+	"  other$ godwit run --incoming tcp:0.0.0.0:4444 --insecure --control unix:/tmp/b\n"
+	"  here$  godwit migrate --insecure --downtime-limit 20ms unix:/tmp/a tcp:192.0.2.7:4444\n";
 
 struct display {
 	bool tty, quiet;

@@ -127,24 +127,28 @@ char *move_progress_line(char *buffer, size_t length, const json_t *info)
 	uint64_t remaining = json_path_number(info, "ram.remaining");
 	uint64_t bandwidth = rate(info);
 	uint64_t dirty = json_path_number(info, "ram.dirty-pages-rate") * 4096;
-	char speed[32], dirtied[32], pause[32], left[32] = "?";
+	uint64_t expected = json_path_number(info, "expected-downtime-us");
+	char speed[32] = "?", dirtied[32] = "?", pause[32] = "?", left[32] = "?";
 	bool converging = json_is_true(json_object_get(info, "converging"));
 
 	if (bandwidth > dirty)
 		format_duration(left, sizeof(left),
 				(uint64_t)((double)remaining / (double)(bandwidth - dirty) * 1e6));
+	/* Nothing is known of the rates and the pause before the first round is over. */
+	if (bandwidth) {
+		format_size(speed, sizeof(speed), bandwidth);
+		format_size(dirtied, sizeof(dirtied), dirty);
+	}
+	if (expected)
+		format_duration(pause, sizeof(pause), expected);
 	snprintf(buffer, length,
-		 "%-10s %3llu%%  round %llu  %s/s, %s/s written  pause %s  %s left%s",
+		 "%-10s %3llu%%  round %llu  sent %s/s, written %s/s, pause %s expected, %s left%s",
 		 json_path_text(info, "phase"),
 		 total ? (unsigned long long)((total - (remaining < total ? remaining : total)) *
 					      100 / total)
 		       : 0,
 		 (unsigned long long)json_path_number(info, "ram.dirty-sync-count"),
-		 format_size(speed, sizeof(speed), bandwidth),
-		 format_size(dirtied, sizeof(dirtied), dirty),
-		 format_duration(pause, sizeof(pause),
-				 json_path_number(info, "expected-downtime-us")),
-		 left, converging ? "" : "  NOT CONVERGING");
+		 speed, dirtied, pause, left, converging ? "" : "  NOT CONVERGING");
 	return buffer;
 }
 

@@ -46,7 +46,8 @@ static const char help[] =
 	"  --uuid UUID         default random\n"
 	"\n"
 	"How it is run\n"
-	"  --control unix:PATH a control socket (QMP); may be given several times\n"
+	"  --control unix:PATH a control socket (QMP), or its path alone; may be given several\n"
+	"                      times\n"
 	"  --paused            does not start the guest: \"cont\" does\n"
 	"  --dirty-log auto|bitmap|manual\n"
 	"                      how KVM says which memory was written, during a move: auto takes\n"
@@ -60,7 +61,7 @@ static const char help[] =
 	"                      the file that says which process may run this guest; default: one\n"
 	"                      in the runtime folder. For moves between hosts: on storage that\n"
 	"                      both share\n"
-	"  --insecure          allows migration by tcp: to and from other hosts, not encrypted\n"
+	"  --insecure          allows migration by tcp: beyond loopback, not encrypted\n"
 	"  --allow-exec        allows exec: addresses given over the control socket\n"
 	"  --log-level error|warning|info|debug\n"
 	"                      default warning\n"
@@ -80,6 +81,7 @@ struct run {
 	pthread_mutex_t lock; /* server */
 	struct control_server *server;
 	_Atomic(int) status;
+	_Atomic(bool) ended; /* status is final */
 	const char *controls[CONTROLS_MAX];
 	unsigned int control_count;
 };
@@ -285,7 +287,10 @@ static int parse_options(struct run *run, struct machine_config *config, int arg
 		struct error *err = NULL;
 
 		if (id == '?')
-			return tool_usage("run", NULL);
+			return argv[optind - 1][0] == '-' && argv[optind - 1][1] != '-'
+				       ? tool_usage("run", "options have two dashes and whole "
+							   "words, as in --memory 1G --cpus 2")
+				       : tool_usage("run", NULL);
 		if (id == OPTION_HELP)
 			return -1;
 		if (take_option(run, config, id, optarg, &err) < 0) {
@@ -315,7 +320,9 @@ static void listener(void *opaque, const struct machine_event *event)
 		control_machine_event(run->server, event);
 	pthread_mutex_unlock(&run->lock);
 	if (event->type == MACHINE_EVENT_EXIT) {
-		atomic_store(&run->status, (int)event->value);
+		/* The first counts: what ends after "quit" is no failure. */
+		if (!atomic_exchange(&run->ended, true))
+			atomic_store(&run->status, (int)event->value);
 		uv_async_send(&run->exit);
 	}
 }

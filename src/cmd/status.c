@@ -19,9 +19,11 @@ static const char help[] =
 	"\n"
 	"Exit status: 0 it answered, 1 it did not, 2 usage.\n"
 	"\n"
-	"Example:\n"
+	"Examples:\n"
 	"  $ godwit status unix:/run/g1.sock\n"
-	"  guest: running, 2 vCPUs, 1 GiB\n";
+	"  guest: running, 2 vCPUs, 1 GiB\n"
+	"  $ godwit status /run/g2.sock --json | jq -r .status.status\n"
+	"  inmigrate\n";
 
 static const struct {
 	const char *key, *command;
@@ -52,6 +54,21 @@ static json_t *status_ask(const char *address, struct error **err)
 	return all;
 }
 
+/* A destination that nobody has connected to: there is nothing but where it listens. */
+static void print_waiting(const json_t *migration)
+{
+	const json_t *address = json_array_get(json_object_get(migration, "socket-address"), 0);
+	const char *type = json_path_text(address, "type");
+
+	if (!strcmp(type, "unix"))
+		printf("waits for a guest at unix:%s\n", json_path_text(address, "path"));
+	else if (!strcmp(type, "inet"))
+		printf("waits for a guest at tcp:%s:%s\n", json_path_text(address, "host"),
+		       json_path_text(address, "port"));
+	else
+		puts("waits for a guest");
+}
+
 static void print_migration(const json_t *migration)
 {
 	const char *status = json_path_text(migration, "status");
@@ -61,6 +78,10 @@ static void print_migration(const json_t *migration)
 
 	if (!*status)
 		return;
+	if (incoming && !strcmp(status, "setup") && !json_path_number(migration, "ram.total")) {
+		print_waiting(migration);
+		return;
+	}
 	printf("%s migration: %s", incoming ? "incoming" : "outgoing", status);
 	printf(" (phase %s), %s of %s sent, %llu rounds, %s\n", json_path_text(migration, "phase"),
 	       format_size(sent, sizeof(sent), json_path_number(migration, "ram.transferred")),
@@ -68,17 +89,21 @@ static void print_migration(const json_t *migration)
 	       (unsigned long long)json_path_number(migration, "ram.dirty-sync-count"),
 	       format_duration(time, sizeof(time),
 			       json_path_number(migration, "total-time") * 1000));
-	if (json_object_get(migration, "expected-downtime-us"))
+	if (!incoming && json_object_get(migration, "expected-downtime-us"))
 		printf("  expected pause %s, last progress %llu ms ago%s\n",
 		       format_duration(time, sizeof(time),
 				       json_path_number(migration, "expected-downtime-us")),
 		       (unsigned long long)json_path_number(migration, "last-progress-ms"),
 		       json_is_true(json_object_get(migration, "converging")) ? ""
 									      : ", not converging");
-	if (json_object_get(migration, "switchover-us"))
+	if (json_path_number(migration, "switchover-us.total"))
 		printf("  pause %s\n",
 		       format_duration(time, sizeof(time),
 				       json_path_number(migration, "switchover-us.total")));
+	if (json_path_number(migration, "guest-pause-us"))
+		printf("  pause %s as the guest saw it\n",
+		       format_duration(time, sizeof(time),
+				       json_path_number(migration, "guest-pause-us")));
 	if (json_is_true(json_object_get(migration, "in-doubt")))
 		puts("  IN DOUBT: find out whether the guest runs at the destination, then say\n"
 		     "  'godwit qmp CONTROL x-migrate-resolve owner=here' (or owner=there)");
@@ -93,7 +118,7 @@ static void print_status(const json_t *all)
 	uint64_t memory = json_path_number(all, "memory.base-memory");
 	char size[32];
 
-	printf("%s: %s", *name ? name : "(no name)", json_path_text(all, "status.status"));
+	printf("%s: %s", *name ? name : "(no guest yet)", json_path_text(all, "status.status"));
 	if (cpus)
 		printf(", %zu vCPU%s", cpus, cpus == 1 ? "" : "s");
 	if (memory)

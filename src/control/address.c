@@ -82,12 +82,8 @@ int address_listen(const char *address, char **path, int *out, struct error **er
 {
 	struct sockaddr_un sun;
 	cleanup_close int fd = -1;
-	int result = 0;
+	int result = address_parse(address, &sun, err);
 
-	if (strncmp(address, "unix:", 5) != 0)
-		result = error_set(err, -EINVAL, "'%s' is no address: write unix:PATH", address);
-	if (!result)
-		result = address_parse(address, &sun, err);
 	if (!result)
 		result = address_clear(&sun, err);
 	if (result)

@@ -41,8 +41,9 @@ static int open_failed(int code, struct error **err)
 		if (!(status.st_mode & S_IWGRP) || !(status.st_mode & S_IRGRP))
 			return error_set(err, -code,
 					 "no right to open " KVM_PATH
-					 ": only its owner may; as root, give it to a group (chgrp "
-					 "kvm, chmod 660) and join that");
+					 ": only its owner may. As root: chgrp kvm " KVM_PATH
+					 " && chmod 660 " KVM_PATH
+					 " && usermod -aG kvm USER, then log in again");
 		return error_set(err, -code,
 				 "no right to open " KVM_PATH
 				 ": it belongs to the group \"%s\"; join it (as root: usermod -aG "

@@ -119,8 +119,8 @@ static int resolve(const struct uri *uri, bool listening, bool insecure, struct 
 		*list = NULL;
 		return error_set(err, -EPERM,
 				 "tcp:%s is not a loopback address, and the guest's memory would "
-				 "cross the network unencrypted; say --insecure (QMP: start with "
-				 "--insecure) if the network is private",
+				 "cross the network unencrypted; if that network is private, allow "
+				 "it with --insecure (in QMP: \"insecure\": true)",
 				 uri->rest);
 	}
 	return 0;
