@@ -23,7 +23,8 @@ _godwit_qmp_commands='query-version query-commands query-events query-qmp-schema
 	query-uuid query-kvm query-memory-size-summary query-cpus-fast stop cont system_reset
 	system_powerdown quit migrate migrate-incoming migrate_cancel migrate-continue x-migrate-resolve
 	query-migrate migrate-set-parameters query-migrate-parameters migrate-set-capabilities
-	query-migrate-capabilities'
+	query-migrate-capabilities calc-dirty-rate query-dirty-rate set-vcpu-dirty-limit
+	cancel-vcpu-dirty-limit query-vcpu-dirty-limit'
 
 # Whether the words before this one end with a control address: a path, or "unix", ":" and a path.
 _godwit_address_given() {

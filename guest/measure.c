@@ -151,8 +151,7 @@ static void generation_read(struct vcpu *vcpu, uint64_t now)
 	generation = in32(MOVE_PORT);
 	/* The move may have happened within this very access. */
 	if (tsc_read() - vcpu->last > vcpu->candidate.length)
-		vcpu->candidate =
-			(struct gap){vcpu->last, tsc_read() - vcpu->last, GAP_IO};
+		vcpu->candidate = (struct gap){vcpu->last, tsc_read() - vcpu->last, GAP_IO};
 	if (generation != vcpu->generation && generation != NO_DEVICE)
 		move_found(vcpu, generation);
 	vcpu->candidate = (struct gap){0};

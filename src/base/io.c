@@ -153,8 +153,8 @@ int io_inherited_fd(const char *number, struct error **err)
 {
 	char *end;
 	long fd = strtol(number, &end, 10);
-	int flags = *end || end == number || fd < 0 || fd > INT32_MAX ? -1
-								       : fcntl((int)fd, F_GETFD);
+	int flags =
+		*end || end == number || fd < 0 || fd > INT32_MAX ? -1 : fcntl((int)fd, F_GETFD);
 	int copy;
 
 	if (flags < 0 || (flags & FD_CLOEXEC))

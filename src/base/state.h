@@ -27,9 +27,9 @@ struct state_field {
 	const char *name; /* unique within the object: "rip", "msr.0xc0000102", "lapic.regs" */
 	enum state_type type;
 	uint32_t offset; /* into the object's data */
-	uint32_t size;   /* bytes; that of the type, or the length of STATE_BYTES (multiples of 1) */
-	uint16_t since;  /* machine version that introduced it; 1 = always. A field missing from an
-			    older sender keeps the receiver's fresh value. */
+	uint32_t size;  /* bytes; that of the type, or the length of STATE_BYTES (multiples of 1) */
+	uint16_t since; /* machine version that introduced it; 1 = always. A field missing from an
+			   older sender keeps the receiver's fresh value. */
 	uint16_t flags;
 };
 
@@ -42,8 +42,7 @@ struct state_object {
 };
 
 #define STATE_FIELD(struct_, member_, type_, name_)                                                \
-	{.name = (name_),                                                                          \
-	 .type = (type_),                                                                          \
-	 .offset = offsetof(struct_, member_),                                                     \
-	 .size = sizeof(((struct_ *)0)->member_),                                                  \
-	 .since = 1}
+	{                                                                                          \
+		.name = (name_), .type = (type_), .offset = offsetof(struct_, member_),            \
+		.size = sizeof(((struct_ *)0)->member_), .since = 1                                \
+	}

@@ -147,8 +147,8 @@ char *move_progress_line(char *buffer, size_t length, const json_t *info)
 		 total ? (unsigned long long)((total - (remaining < total ? remaining : total)) *
 					      100 / total)
 		       : 0,
-		 (unsigned long long)json_path_number(info, "ram.dirty-sync-count"),
-		 speed, dirtied, pause, left, converging ? "" : "  NOT CONVERGING");
+		 (unsigned long long)json_path_number(info, "ram.dirty-sync-count"), speed, dirtied,
+		 pause, left, converging ? "" : "  NOT CONVERGING");
 	return buffer;
 }
 

@@ -7,9 +7,8 @@
 #include "control/internal.h"
 
 static const struct command *const groups[] = {
-	commands_introspect, commands_query,      commands_machine,
-	commands_migrate,    commands_parameters, commands_descriptor,
-	commands_dirty,
+	commands_introspect, commands_query,      commands_machine, commands_migrate,
+	commands_parameters, commands_descriptor, commands_dirty,
 };
 
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))

@@ -252,8 +252,8 @@ static int listen_unix(struct chardev *chardev, const char *path, struct error *
 	    errno == ECONNREFUSED)
 		unlink(path); /* left behind by a process that has ended */
 	/* On Linux the file that bind() makes takes its mode from the socket. */
-	if (fchmod(fd, 0600) != 0 ||
-	    bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(fd, 4) != 0)
+	if (fchmod(fd, 0600) != 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+	    listen(fd, 4) != 0)
 		return error_set_errno(err, -errno, "serial: cannot listen on %s", path);
 	strcpy(chardev->socket_path, path);
 	chardev->listen_fd = steal_fd(&fd);
@@ -264,9 +264,9 @@ static int listen_unix(struct chardev *chardev, const char *path, struct error *
  * own it can be written without waiting, and the shell's stays as it is. */
 static void open_stdout(struct chardev *chardev)
 {
-	int fd = isatty(STDOUT_FILENO) ? open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY |
-								       O_CLOEXEC)
-				       : -1;
+	int fd = isatty(STDOUT_FILENO)
+			 ? open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+			 : -1;
 
 	chardev->owned = fd >= 0;
 	chardev->output_fd = fd >= 0 ? fd : STDOUT_FILENO;

@@ -41,7 +41,8 @@ static int open_failed(int code, struct error **err)
 		if (!(status.st_mode & S_IWGRP) || !(status.st_mode & S_IRGRP))
 			return error_set(err, -code,
 					 "no right to open " KVM_PATH
-					 ": only its owner may. As root: chgrp kvm " KVM_PATH
+					 ": only its owner may; give it to a group and join "
+					 "that. As root: chgrp kvm " KVM_PATH
 					 " && chmod 660 " KVM_PATH
 					 " && usermod -aG kvm USER, then log in again");
 		return error_set(err, -code,

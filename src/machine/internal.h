@@ -46,7 +46,7 @@ struct machine {
 	pthread_mutex_t lock;
 	enum machine_state state, state_before; /* before: of FINISH_MIGRATE */
 	bool in_doubt;
-	_Atomic(bool) quitting; /* what ends from here on is meant to */
+	_Atomic(bool) quitting;   /* what ends from here on is meant to */
 	bool arrive_paused;       /* an incoming guest is to stay paused */
 	uint64_t stopped_real_us; /* when the last stop was; for an event that is sent later */
 	struct published status;

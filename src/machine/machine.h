@@ -45,9 +45,9 @@ struct machine_config {
 	char *incoming;     /* URI, "defer", or NULL */
 	char *owner_record; /* path; NULL: automatic in the runtime folder; "off" */
 	struct kvm_dirty_options dirty; /* --dirty-log, --dirty-ring; default auto */
-	bool paused;        /* start in prelaunch, wait for cont */
-	bool no_shutdown;   /* guest power-off stops, the process stays */
-	bool no_reboot;     /* guest reset is a power-off */
+	bool paused;                    /* start in prelaunch, wait for cont */
+	bool no_shutdown;               /* guest power-off stops, the process stays */
+	bool no_reboot;                 /* guest reset is a power-off */
 	bool insecure, allow_exec;
 };
 void machine_config_free(struct machine_config *config);

@@ -17,15 +17,15 @@
 struct migration_request;
 
 struct channel {
-	int fd;                     /* non-blocking socket; -1: closed */
-	int cancel_fd;              /* eventfd, readable: give up with -ECANCELED; -1: not now */
-	pid_t child;                /* exec: the command; else 0 */
-	uint64_t spin_us;           /* poll by spinning for so long before sleeping */
-	uint64_t stall_us;          /* without a deadline: fail after so long with no byte moved */
-	uint64_t sent, received;    /* bytes */
-	uint64_t max_bandwidth;     /* bytes a second; 0: unlimited */
+	int fd;                  /* non-blocking socket; -1: closed */
+	int cancel_fd;           /* eventfd, readable: give up with -ECANCELED; -1: not now */
+	pid_t child;             /* exec: the command; else 0 */
+	uint64_t spin_us;        /* poll by spinning for so long before sleeping */
+	uint64_t stall_us;       /* without a deadline: fail after so long with no byte moved */
+	uint64_t sent, received; /* bytes */
+	uint64_t max_bandwidth;  /* bytes a second; 0: unlimited */
 	uint64_t bandwidth_credit_us; /* the time up to which the budget is spent */
-	uint64_t throttled_us;      /* slept for max_bandwidth, in all */
+	uint64_t throttled_us;        /* slept for max_bandwidth, in all */
 };
 
 struct listener {
@@ -38,8 +38,8 @@ struct listener {
 
 /* Deadlines are CLOCK_MONOTONIC microseconds; 0: none but the stall limit. */
 
-int channel_connect(struct channel *channel, const struct migration_request *request,
-		    int cancel_fd, uint64_t deadline_us, struct error **err);
+int channel_connect(struct channel *channel, const struct migration_request *request, int cancel_fd,
+		    uint64_t deadline_us, struct error **err);
 /* Closes; ends and reaps an exec: child (SIGTERM, then SIGKILL, bounded). */
 void channel_close(struct channel *channel);
 

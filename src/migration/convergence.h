@@ -43,9 +43,9 @@ enum convergence_verdict convergence_decide(struct convergence *c, uint64_t byte
 bool convergence_converging(const struct convergence *c, uint64_t limit_us);
 
 /*
- * After a round that sent and that left so many bytes written, ended at now_us: by how much the guest is
- * to be throttled (percent). It grows while the guest writes too much in two periods in a row (of
- * a tenth of a second at least) and the limit is out of reach.
+ * After a round that sent and that left so many bytes written, ended at now_us: by how much the
+ * guest is to be throttled (percent). It grows while the guest writes too much in two periods in a
+ * row (of a tenth of a second at least) and the limit is out of reach.
  */
 unsigned int convergence_throttle(struct convergence *c, const struct throttle_policy *policy,
 				  uint64_t sent, uint64_t written, uint64_t limit_us,

@@ -20,8 +20,8 @@ struct destination {
 	bool shared_record;
 	bool asked; /* the machine was told to build: there is no second try */
 	bool has_ranges, has_early, ready, quiet, has_delta;
-	bool voted;   /* said yes: the source may commit */
-	bool refused; /* take_over(): the record was free, but the guest cannot run here */
+	bool voted;         /* said yes: the source may commit */
+	bool refused;       /* take_over(): the record was free, but the guest cannot run here */
 	uint64_t commit_us; /* when COMMIT came, or was given up */
 	uint64_t heard_us, keepalive_us;
 	uint64_t messages;

@@ -51,7 +51,8 @@ void engine_fail(struct migration *m, struct error **err)
 	bool cancelled = m->cancelled;
 
 	if (!cancelled)
-		engine_update(m, snprintf(info->error, sizeof(info->error), "%s", error_text(*err)));
+		engine_update(m,
+			      snprintf(info->error, sizeof(info->error), "%s", error_text(*err)));
 	error_free(err);
 	engine_finish(m, cancelled ? MIGRATION_CANCELLED : MIGRATION_FAILED);
 }
@@ -87,7 +88,8 @@ int engine_refused(struct migration *m, const struct wire_header *header, struct
 	return error_set(err, -EREMOTEIO, "%s", reason);
 }
 
-/* A peer that never pauses keeps the channel from looking at the cancel: so it is asked for here. */
+/* A peer that never pauses keeps the channel from looking at the cancel: so it is asked for here.
+ */
 static int receive_one(struct migration *m, struct wire_header *header, uint64_t deadline_us,
 		       struct error **err)
 {

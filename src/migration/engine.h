@@ -20,8 +20,8 @@ struct engine_timeouts {
 	uint64_t keepalive;
 	/* No byte moved for so long while the guest runs: the other side is gone. */
 	uint64_t stall;
-	/* The destination, alone after its vote: for the lock of a source that was killed, which the
-	 * kernel frees when it has taken the process down. */
+	/* The destination, alone after its vote: for the lock of a source that was killed, which
+	 * the kernel frees when it has taken the process down. */
 	uint64_t takeover;
 	/* For sending a last word, and for one from a peer that hung up. */
 	uint64_t farewell;

@@ -30,7 +30,7 @@ struct machine_offer {
 struct prepare {
 	uint8_t nonce[ENGINE_NONCE_SIZE];
 	uint64_t epoch;
-	bool running; /* false: the guest is paused and stays so */
+	bool running;               /* false: the guest is paused and stays so */
 	uint64_t pages, zero_pages; /* sent in all */
 };
 
@@ -52,8 +52,8 @@ int token_decode(struct migration *m, const struct wire_header *header, const ui
 		 uint64_t *number, struct error **err);
 
 /*
- * RUNNING's number: in the low half how long the guest waited for this side after COMMIT, in the high
- * half how much later RUNNING is sent; microseconds, each at most 2^32 - 1.
+ * RUNNING's number: in the low half how long the guest waited for this side after COMMIT, in the
+ * high half how much later RUNNING is sent; microseconds, each at most 2^32 - 1.
  */
 static inline uint64_t running_number(uint64_t resume_us, uint64_t late_us)
 {

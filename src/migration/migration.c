@@ -14,14 +14,10 @@
 #include "migration/engine.h"
 
 static const char *const status_names[] = {
-	[MIGRATION_NONE] = "none",
-	[MIGRATION_SETUP] = "setup",
-	[MIGRATION_ACTIVE] = "active",
-	[MIGRATION_PRE_SWITCHOVER] = "pre-switchover",
-	[MIGRATION_DEVICE] = "device",
-	[MIGRATION_COMPLETED] = "completed",
-	[MIGRATION_FAILED] = "failed",
-	[MIGRATION_CANCELLING] = "cancelling",
+	[MIGRATION_NONE] = "none",           [MIGRATION_SETUP] = "setup",
+	[MIGRATION_ACTIVE] = "active",       [MIGRATION_PRE_SWITCHOVER] = "pre-switchover",
+	[MIGRATION_DEVICE] = "device",       [MIGRATION_COMPLETED] = "completed",
+	[MIGRATION_FAILED] = "failed",       [MIGRATION_CANCELLING] = "cancelling",
 	[MIGRATION_CANCELLED] = "cancelled",
 };
 
@@ -204,7 +200,8 @@ static int start(struct migration *m, const struct migration_request *request, e
 	return status;
 }
 
-int migration_start(struct migration *m, const struct migration_request *request, struct error **err)
+int migration_start(struct migration *m, const struct migration_request *request,
+		    struct error **err)
 {
 	return start(m, request, JOB_OUTGOING, err);
 }
@@ -309,9 +306,10 @@ int migration_set_parameters(struct migration *m, const struct migration_paramet
 	    !is_percent(parameters->cpu_throttle_initial, 99) ||
 	    !is_percent(parameters->cpu_throttle_increment, 99) ||
 	    !is_percent(parameters->max_cpu_throttle, 99))
-		return error_set(err, -EINVAL,
-				 "cpu-throttle-initial, cpu-throttle-increment and max-cpu-throttle "
-				 "are 1 to 99 percent, throttle-trigger-threshold 1 to 100");
+		return error_set(
+			err, -EINVAL,
+			"cpu-throttle-initial, cpu-throttle-increment and max-cpu-throttle "
+			"are 1 to 99 percent, throttle-trigger-threshold 1 to 100");
 	if (parameters->max_cpu_throttle < parameters->cpu_throttle_initial)
 		return error_set(err, -EINVAL,
 				 "max-cpu-throttle (%u) is less than cpu-throttle-initial (%u)",
@@ -331,7 +329,8 @@ void migration_get_capabilities(struct migration *m, struct migration_capabiliti
 }
 
 int migration_set_capabilities(struct migration *m,
-			       const struct migration_capabilities *capabilities, struct error **err)
+			       const struct migration_capabilities *capabilities,
+			       struct error **err)
 {
 	int status = 0;
 

@@ -16,7 +16,8 @@ enum migration_status {
 	MIGRATION_NONE,
 	MIGRATION_SETUP,
 	MIGRATION_ACTIVE,
-	MIGRATION_PRE_SWITCHOVER, /* capability pause-before-switchover: waits for migrate-continue */
+	MIGRATION_PRE_SWITCHOVER, /* capability pause-before-switchover: waits for migrate-continue
+				   */
 	MIGRATION_DEVICE,         /* the window */
 	MIGRATION_COMPLETED,
 	MIGRATION_FAILED,
@@ -29,10 +30,10 @@ const char *migration_status_name(enum migration_status status);
 enum migration_phase {
 	MIGRATION_PHASE_NONE,
 	MIGRATION_PHASE_CONNECT,
-	MIGRATION_PHASE_CHECK,    /* HELLO, MACHINE, SCHEMA */
-	MIGRATION_PHASE_SCAN,     /* dirty log on, page map read */
+	MIGRATION_PHASE_CHECK, /* HELLO, MACHINE, SCHEMA */
+	MIGRATION_PHASE_SCAN,  /* dirty log on, page map read */
 	MIGRATION_PHASE_ROUNDS,
-	MIGRATION_PHASE_READY,    /* early state, READY, INTENT, QUIET */
+	MIGRATION_PHASE_READY, /* early state, READY, INTENT, QUIET */
 	MIGRATION_PHASE_SWITCHOVER,
 	MIGRATION_PHASE_IN_DOUBT, /* COMMIT sent, no answer: x-migrate-resolve decides */
 	MIGRATION_PHASE_DONE,
@@ -50,9 +51,9 @@ struct migration_info {
 	enum migration_phase phase;
 	bool incoming;
 	bool in_doubt;
-	bool converging;          /* false: rounds no longer shrink the expected pause */
-	uint64_t start_us;        /* CLOCK_MONOTONIC; 0 before the first migration */
-	uint64_t total_time_us;   /* so far, or in all */
+	bool converging;        /* false: rounds no longer shrink the expected pause */
+	uint64_t start_us;      /* CLOCK_MONOTONIC; 0 before the first migration */
+	uint64_t total_time_us; /* so far, or in all */
 	uint64_t setup_time_us;
 	uint64_t last_progress_us; /* CLOCK_MONOTONIC of the last byte or step */
 	uint64_t expected_downtime_us;
@@ -67,14 +68,14 @@ struct migration_info {
 	uint64_t bandwidth_bps;    /* bytes a second, measured */
 	uint64_t precopy_bytes, downtime_bytes;
 	struct switchover_account account; /* completed only */
-	char error[512];           /* why it failed; "" when it did not */
-	char socket_address[128];  /* incoming: where it listens, with the port the kernel chose */
+	char error[512];                   /* why it failed; "" when it did not */
+	char socket_address[128]; /* incoming: where it listens, with the port the kernel chose */
 };
 
 struct migration_parameters {
-	uint64_t downtime_limit_ms;   /* default 300 */
-	/* Bytes a second; 0 = unlimited (default). Holds for the rounds; once the destination is told
-	 * that the stop comes (INTENT), the last short rounds and the window go without it. */
+	uint64_t downtime_limit_ms; /* default 300 */
+	/* Bytes a second; 0 = unlimited (default). Holds for the rounds; once the destination is
+	 * told that the stop comes (INTENT), the last short rounds and the window go without it. */
 	uint64_t max_bandwidth;
 	uint64_t throttle_trigger_threshold; /* percent, default 50 */
 	uint64_t cpu_throttle_initial;       /* percent, default 20 */
@@ -85,10 +86,10 @@ struct migration_parameters {
 };
 
 struct migration_capabilities {
-	bool auto_converge;           /* throttles the guest when rounds do not shrink */
-	bool events;                  /* accepted; events are always sent */
+	bool auto_converge; /* throttles the guest when rounds do not shrink */
+	bool events;        /* accepted; events are always sent */
 	bool pause_before_switchover;
-	bool return_path;             /* always on */
+	bool return_path; /* always on */
 };
 
 struct migration_request {
@@ -115,13 +116,14 @@ void migration_destroy(struct migration *m);
 
 /*
  * Starts a move; returns when it is under way, not when it is done. -EBUSY: one is running already;
- * -EINVAL: the URI; -EPERM: needs --insecure or --allow-exec. The answer to a check (check_only) is the status
- * completed or failed with its error.
+ * -EINVAL: the URI; -EPERM: needs --insecure or --allow-exec. The answer to a check (check_only) is
+ * the status completed or failed with its error.
  */
-int migration_start(struct migration *m, const struct migration_request *request, struct error **err);
+int migration_start(struct migration *m, const struct migration_request *request,
+		    struct error **err);
 
-/* Opens the listener (synchronously: a taken port or too long a path is an error here), then waits for
- * one source on its own thread. */
+/* Opens the listener (synchronously: a taken port or too long a path is an error here), then waits
+ * for one source on its own thread. */
 int migration_incoming(struct migration *m, const struct migration_request *request,
 		       struct error **err);
 

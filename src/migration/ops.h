@@ -27,12 +27,13 @@ struct migration_ops {
 	 * refuses by name ("memory.size: the source has 1 GiB, this machine 512 MiB"). With
 	 * check_only nothing is kept; else the machine is built: memory reserved, slots set, vCPUs
 	 * created and parked, devices made. Called at most once with check_only false.
-	 * It must not write to guest RAM: all of it holds zeros, and a page that the source names as
-	 * zero is cleared only if data had arrived for it.
-	 * The source waits for it as long as for a stall (30 s), not just for an answer's time: creating
-	 * 64 vCPUs on two processors takes over a second.
+	 * It must not write to guest RAM: all of it holds zeros, and a page that the source names
+	 * as zero is cleared only if data had arrived for it. The source waits for it as long as
+	 * for a stall (30 s), not just for an answer's time: creating 64 vCPUs on two processors
+	 * takes over a second.
 	 */
-	int (*build)(void *opaque, const struct description *d, bool check_only, struct error **err);
+	int (*build)(void *opaque, const struct description *d, bool check_only,
+		     struct error **err);
 
 	/* Valid once the machine is built. */
 	struct ram *(*ram)(void *opaque);
@@ -43,7 +44,8 @@ struct migration_ops {
 	/* Source: dirty tracking of all RAM. Regions by index into ram()->regions. */
 	int (*log_start)(void *opaque, struct error **err);
 	void (*log_stop)(void *opaque);
-	/* True when the log starts with every page set, and is armed a range at a time by log_clear. */
+	/* True when the log starts with every page set, and is armed a range at a time by
+	 * log_clear. */
 	bool (*log_initially_set)(void *opaque);
 	/* [window] Adds to maps (one a region) the pages written since the last harvest. Writes of
 	 * the monitor itself (ram_mark_dirty) are included. */
@@ -57,8 +59,8 @@ struct migration_ops {
 	 * log_stop, end it. A stop wakes them at once. May be NULL. */
 	void (*throttle)(void *opaque, unsigned int percent);
 
-	/* Source: every vCPU (after one kick) and device saves into its state object; the guest goes
-	 * on running. A hint: the values need not be coherent. */
+	/* Source: every vCPU (after one kick) and device saves into its state object; the guest
+	 * goes on running. A hint: the values need not be coherent. */
 	int (*save_early)(void *opaque, struct error **err);
 
 	/*
@@ -77,8 +79,8 @@ struct migration_ops {
 	/* Source: nobody knows who owns the guest: paused until resume() or moved(). */
 	void (*in_doubt)(void *opaque);
 
-	/* Destination: applies the state objects; parallel on the vCPU threads. Called once early (a
-	 * rehearsal that warms everything up) and once in the window [window]. */
+	/* Destination: applies the state objects; parallel on the vCPU threads. Called once early
+	 * (a rehearsal that warms everything up) and once in the window [window]. */
 	int (*load)(void *opaque, struct error **err);
 	/* Destination [window]: this process owns the guest: sets clocks, enters KVM_RUN (or stays
 	 * paused). Returns when all vCPU threads were told, with the time of the first entry. */
@@ -93,8 +95,8 @@ struct migration_ops {
 	/*
 	 * The owner's locks beyond the owner record (disk images). release is called before COMMIT
 	 * is sent, acquire by the side that will run. May be NULL (nothing to hold). A destination
-	 * whose acquire keeps failing while the source is gone is told to run() paused without them:
-	 * `cont` must acquire them first.
+	 * whose acquire keeps failing while the source is gone is told to run() paused without
+	 * them: `cont` must acquire them first.
 	 */
 	void (*locks_release)(void *opaque);
 	int (*locks_acquire)(void *opaque, struct error **err);

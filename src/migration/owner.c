@@ -87,7 +87,8 @@ static int open_file(struct owner_record *record, const char *path, int flags, s
 
 	*record = (struct owner_record){.fd = -1};
 	if (strlen(path) >= sizeof(record->path))
-		return error_set(err, -ENAMETOOLONG, "the owner record's path %s is too long", path);
+		return error_set(err, -ENAMETOOLONG, "the owner record's path %s is too long",
+				 path);
 	strcpy(record->path, path);
 	if (getrandom(record->self, sizeof(record->self), 0) != sizeof(record->self))
 		return error_set_errno(err, -errno, "cannot get random bytes");
@@ -116,10 +117,11 @@ int owner_create(struct owner_record *record, const char *path, bool durable, st
 		status = set_lock(record, F_WRLCK);
 		if (status == -EAGAIN) {
 			owner_close(record);
-			return error_set(err, -EBUSY,
-					 "another process runs this guest (it holds %s); end it, or "
-					 "give this guest a UUID of its own",
-					 path);
+			return error_set(
+				err, -EBUSY,
+				"another process runs this guest (it holds %s); end it, or "
+				"give this guest a UUID of its own",
+				path);
 		}
 		if (status == 0 && fstat(record->fd, &by_fd) == 0 && stat(path, &by_path) == 0 &&
 		    by_fd.st_ino == by_path.st_ino && by_fd.st_dev == by_path.st_dev)
@@ -130,10 +132,11 @@ int owner_create(struct owner_record *record, const char *path, bool durable, st
 	if (status == 0 && is_foreign(record->fd)) {
 		record->locked = false; /* it is not ours to unlink */
 		owner_close(record);
-		return error_set(err, -EEXIST,
-				 "%s holds something else than an owner record; remove it or choose "
-				 "another path",
-				 path);
+		return error_set(
+			err, -EEXIST,
+			"%s holds something else than an owner record; remove it or choose "
+			"another path",
+			path);
 	}
 	if (status == 0) {
 		if (record_read(record->fd, &found) < 0)

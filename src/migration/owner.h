@@ -12,10 +12,10 @@
 #include "base/error.h"
 
 struct owner_record {
-	int fd;          /* -1: no record */
-	uint64_t epoch;  /* the one this side knows */
-	bool locked;     /* this side holds the lock */
-	bool durable;    /* fdatasync after each write: the record lies on storage that hosts share */
+	int fd;         /* -1: no record */
+	uint64_t epoch; /* the one this side knows */
+	bool locked;    /* this side holds the lock */
+	bool durable; /* fdatasync after each write: the record lies on storage that hosts share */
 	char path[256];
 	uint8_t self[16]; /* this process's random identity */
 };

@@ -62,8 +62,10 @@ static struct ram_region *check_pages(struct ram *ram, uint32_t region, uint64_t
 
 static int outside(struct error **err, const char *what)
 {
-	return error_set(err, -EPROTO, "migration stream damaged: %s names pages outside the guest's "
-			 "memory, or not in order", what);
+	return error_set(err, -EPROTO,
+			 "migration stream damaged: %s names pages outside the guest's "
+			 "memory, or not in order",
+			 what);
 }
 
 int ram_receiver_ranges(struct ram_receiver *receiver, struct reader *body, struct error **err)

@@ -114,8 +114,8 @@ static const struct state_field *find_field(const struct state_object *object, c
 struct binder {
 	const struct state_object *objects;
 	unsigned int count;
-	bool *seen;          /* one an object */
-	bool **bound;        /* one a field; all rows lie in bound[0] */
+	bool *seen;   /* one an object */
+	bool **bound; /* one a field; all rows lie in bound[0] */
 };
 
 static int binder_init(struct binder *binder, const struct state_object *objects,
@@ -180,9 +180,8 @@ static int bind_field(struct state_map *map, struct binder *binder,
 		return 0;
 	}
 	if (header->size != field->size)
-		return error_set(err, -EINVAL,
-				 "'%s %u: %s' has %u bytes on the source and %u here", where,
-				 instance, header->name, header->size, field->size);
+		return error_set(err, -EINVAL, "'%s %u: %s' has %u bytes on the source and %u here",
+				 where, instance, header->name, header->size, field->size);
 	if (header->type != field->type)
 		return error_set(err, -EINVAL,
 				 "'%s %u: %s' is of type %u on the source and of type %u here",
@@ -249,8 +248,10 @@ static int decode_objects(struct state_map *map, struct reader *schema, struct b
 			if (schema->failed)
 				break;
 			if (map->count == MAX_FIELDS)
-				return error_set(err, -EPROTO, "the source names more than %u "
-						 "state values", MAX_FIELDS);
+				return error_set(err, -EPROTO,
+						 "the source names more than %u "
+						 "state values",
+						 MAX_FIELDS);
 			status = bind_field(map, binder, object, where, instance, &header, err);
 			if (status < 0)
 				return status;
@@ -334,10 +335,13 @@ int state_decode(const struct state_map *map, struct reader *in, bool all, struc
 		const void *value;
 
 		if (in->failed || id >= map->count)
-			return error_set(err, -EPROTO, "device state damaged: no value has id %u", id);
+			return error_set(err, -EPROTO, "device state damaged: no value has id %u",
+					 id);
 		if (id < next || (all && id > next))
-			return error_set(err, -EPROTO, "device state damaged: value %u came where "
-					 "%u was due", id, next);
+			return error_set(err, -EPROTO,
+					 "device state damaged: value %u came where "
+					 "%u was due",
+					 id, next);
 		next = id + 1;
 		binding = &map->bindings[id];
 		value = reader_get_span(in, binding->size);
@@ -347,6 +351,7 @@ int state_decode(const struct state_map *map, struct reader *in, bool all, struc
 	if (in->failed)
 		return error_set(err, -EPROTO, "device state damaged: it ends in a value");
 	if (all && next != map->count)
-		return error_set(err, -EPROTO, "device state damaged: it ends before value %u", next);
+		return error_set(err, -EPROTO, "device state damaged: it ends before value %u",
+				 next);
 	return 0;
 }

@@ -15,8 +15,8 @@
 struct state_binding {
 	const struct state_object *object; /* NULL: known to the sender only, skipped */
 	const struct state_field *field;
-	uint32_t size;         /* bytes of the value */
-	size_t early_offset;   /* into state_map.early */
+	uint32_t size;       /* bytes of the value */
+	size_t early_offset; /* into state_map.early */
 };
 
 struct state_map {
@@ -43,7 +43,8 @@ void state_map_free(struct state_map *map);
 
 /* Source: appends all values and remembers them as the early copy. */
 void state_encode_early(struct state_map *map, struct buffer *out);
-/* Source [window, with values_size reserved]: appends the values that differ from the early copy. */
+/* Source [window, with values_size reserved]: appends the values that differ from the early copy.
+ */
 void state_encode_delta(const struct state_map *map, struct buffer *out);
 /*
  * Destination [window]: stores values into the objects' data. Ids ascend; all: every value of the

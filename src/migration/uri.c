@@ -50,7 +50,8 @@ static int parse_tcp(struct uri *uri, struct error **err)
 		text++;
 	}
 	/* getaddrinfo() takes 99999 and uses its low 16 bits. */
-	if (strspn(colon + 1, "0123456789") == strlen(colon + 1) && strtoul(colon + 1, NULL, 10) > 65535)
+	if (strspn(colon + 1, "0123456789") == strlen(colon + 1) &&
+	    strtoul(colon + 1, NULL, 10) > 65535)
 		return error_set(err, -EINVAL, "tcp:%s: a port is at most 65535", uri->rest);
 	if ((size_t)(host_end - text) >= sizeof(uri->host) ||
 	    strlen(colon + 1) >= sizeof(uri->port))
@@ -80,7 +81,8 @@ static int uri_parse(struct uri *uri, const char *text, struct error **err)
 					 kinds[i].prefix);
 		if (uri->kind == URI_TCP)
 			return parse_tcp(uri, err);
-		if (uri->kind == URI_UNIX && strlen(uri->rest) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+		if (uri->kind == URI_UNIX &&
+		    strlen(uri->rest) >= sizeof(((struct sockaddr_un *)0)->sun_path))
 			return error_set(err, -ENAMETOOLONG,
 					 "the socket path %s has %zu bytes; the kernel takes at "
 					 "most 107",
@@ -225,7 +227,8 @@ static int spawn_command(const char *command, int *fd, pid_t *child, struct erro
 static int connect_address(const struct sockaddr *address, socklen_t length, int cancel_fd,
 			   uint64_t deadline_us)
 {
-	cleanup_close int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	cleanup_close int fd =
+		socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int error = 0;
 	socklen_t error_length = sizeof(error);
 
@@ -268,8 +271,8 @@ static int unix_address(const struct uri *uri, struct sockaddr_un *address)
 	return (int)sizeof(*address);
 }
 
-int channel_connect(struct channel *channel, const struct migration_request *request,
-		    int cancel_fd, uint64_t deadline_us, struct error **err)
+int channel_connect(struct channel *channel, const struct migration_request *request, int cancel_fd,
+		    uint64_t deadline_us, struct error **err)
 {
 	struct uri uri;
 	struct addrinfo *list = NULL;

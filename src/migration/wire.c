@@ -108,15 +108,15 @@ static int header_check(const struct wire *wire, const uint8_t *raw, struct wire
 		return error_set(err, -EPROTO, "migration stream damaged: %s with flags 0x%x",
 				 wire_type_name(header->type), header->flags);
 	if (header->length > capacity)
-		return error_set(err, -EPROTO,
-				 "migration stream damaged: %s of %u bytes (at most %u are possible)",
-				 wire_type_name(header->type), header->length, capacity);
+		return error_set(
+			err, -EPROTO,
+			"migration stream damaged: %s of %u bytes (at most %u are possible)",
+			wire_type_name(header->type), header->length, capacity);
 	if (header->payload > (uint64_t)WIRE_PACKET_MAX_PAGES * 4096 ||
 	    (header->payload && header->type != WIRE_RAM))
 		return error_set(err, -EPROTO,
 				 "migration stream damaged: %s with a payload of %llu bytes",
-				 wire_type_name(header->type),
-				 (unsigned long long)header->payload);
+				 wire_type_name(header->type), (unsigned long long)header->payload);
 	return 0;
 }
 

@@ -2,8 +2,8 @@
 /*
  * The migration stream's messages (docs/migration-stream.md has them byte by byte).
  *
- * A message is a 32-byte header, a body of `length` bytes and, for RAM only, `payload` bytes of page
- * contents. All numbers are little-endian. The header's CRC32C covers the header (with the CRC
+ * A message is a 32-byte header, a body of `length` bytes and, for RAM only, `payload` bytes of
+ * page contents. All numbers are little-endian. The header's CRC32C covers the header (with the CRC
  * field zero) and the body; each page of a payload has a CRC32C of its own in the body, since a
  * page may legitimately change under the sender while the guest runs.
  */
@@ -48,7 +48,8 @@ enum wire_type {
 	WIRE_QUIET,
 	WIRE_VOTE_YES,
 	WIRE_RUNNING,
-	WIRE_REFUSE, /* with a reason; before the vote, as the vote, or after COMMIT (did not take) */
+	WIRE_REFUSE, /* with a reason; before the vote, as the vote, or after COMMIT (did not take)
+		      */
 	WIRE_ROUND_DONE, /* answers ROUND_END: all of the round has arrived */
 };
 

@@ -295,18 +295,18 @@ static void test_throttle(void **state)
 	/* The first round is not counted; then every second period that is too much adds a step. */
 	assert_int_equal(convergence_throttle(&c, &policy, 1, 1000, 300000, now), 0);
 	for (unsigned int i = 0; i < 10; i++)
-		assert_int_equal(convergence_throttle(&c, &policy, 1000, 600, 300000,
-						      now += 100000),
-				 expected[i]);
+		assert_int_equal(
+			convergence_throttle(&c, &policy, 1000, 600, 300000, now += 100000),
+			expected[i]);
 	/* What is within the threshold, or converges, changes nothing. */
 	c = (struct convergence){.expected_us = 1000000, .since_us = 5};
 	for (unsigned int i = 0; i < 10; i++)
-		assert_int_equal(convergence_throttle(&c, &policy, 1000, 500, 300000, now += 100000),
-				 0);
+		assert_int_equal(
+			convergence_throttle(&c, &policy, 1000, 500, 300000, now += 100000), 0);
 	c.expected_us = 200000;
 	for (unsigned int i = 0; i < 10; i++)
-		assert_int_equal(convergence_throttle(&c, &policy, 1000, 900, 300000, now += 100000),
-				 0);
+		assert_int_equal(
+			convergence_throttle(&c, &policy, 1000, 900, 300000, now += 100000), 0);
 	/* Short rounds are added up. */
 	c = (struct convergence){.expected_us = 1000000, .since_us = now};
 	for (unsigned int i = 0; i < 39; i++)
@@ -529,12 +529,12 @@ static void test_listen(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_state),        cmocka_unit_test(test_state_object_twice),
-		cmocka_unit_test(test_state_values), cmocka_unit_test(test_many_vcpus),
-		cmocka_unit_test(test_convergence),  cmocka_unit_test(test_convergence_measure), cmocka_unit_test(test_throttle),
-		cmocka_unit_test(test_hello),        cmocka_unit_test(test_machine_offer),
-		cmocka_unit_test(test_prepare),      cmocka_unit_test(test_uri),
-		cmocka_unit_test(test_listen),
+		cmocka_unit_test(test_state),         cmocka_unit_test(test_state_object_twice),
+		cmocka_unit_test(test_state_values),  cmocka_unit_test(test_many_vcpus),
+		cmocka_unit_test(test_convergence),   cmocka_unit_test(test_convergence_measure),
+		cmocka_unit_test(test_throttle),      cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_machine_offer), cmocka_unit_test(test_prepare),
+		cmocka_unit_test(test_uri),           cmocka_unit_test(test_listen),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,8 +18,8 @@ struct x86_host {
 	unsigned int msr_count;
 };
 
-/* A VM with one vCPU that never runs. It takes long to take down, so a destination makes it before a
- * source comes and closes it when the guest has arrived. */
+/* A VM with one vCPU that never runs. It takes long to take down, so a destination makes it before
+ * a source comes and closes it when the guest has arrived. */
 struct x86_probe {
 	struct kvm_vm vm; /* fd -1: closed */
 	struct kvm_vcpu vcpu;
