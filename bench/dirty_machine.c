@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include "base/clock.h"
 
 #define TABLES 0x10000u
@@ -79,11 +80,18 @@ static void put(struct bench_machine *machine, uint64_t gpa, const void *data, s
 	memcpy(machine->region->hva + gpa, data, size);
 }
 
-/* 64-bit mode at privilege level 3, where every KVM runs code by itself; 512 GiB mapped one to one. */
+/* 64-bit mode at privilege level 3, where every KVM runs code by itself; 512 GiB mapped one to one.
+ */
 static void prepare_guest(struct bench_machine *machine, struct kvm_sregs *sregs)
 {
-	const struct kvm_segment data = {.limit = 0xffffffff, .selector = 0x2b, .type = 3, .s = 1,
-					 .dpl = 3, .present = 1, .db = 1, .g = 1};
+	const struct kvm_segment data = {.limit = 0xffffffff,
+					 .selector = 0x2b,
+					 .type = 3,
+					 .s = 1,
+					 .dpl = 3,
+					 .present = 1,
+					 .db = 1,
+					 .g = 1};
 	uint64_t entry = (TABLES + 0x1000) | 7;
 
 	put(machine, TABLES, &entry, 8);
@@ -145,8 +153,8 @@ void bench_machine_open(struct bench_machine *machine, const struct bench_setup 
 	make_ram(machine, setup->memory);
 	add_slots(machine, setup->slots);
 	make_vcpu(machine);
-	if (dirty_tracker_init(&machine->tracker, &machine->ram, &machine->vm.dirty,
-			       machine->slots, &err) < 0 ||
+	if (dirty_tracker_init(&machine->tracker, &machine->ram, &machine->vm.dirty, machine->slots,
+			       &err) < 0 ||
 	    page_map_init(&machine->map, setup->memory >> 12) < 0 ||
 	    dirty_tracker_subscribe(&machine->tracker, &machine->subscriber, &err) < 0)
 		bench_fail("cannot track writes", err);
@@ -169,8 +177,12 @@ void bench_machine_close(struct bench_machine *machine)
 
 void bench_machine_write(struct bench_machine *machine, uint64_t count, uint64_t stride)
 {
-	struct kvm_regs regs = {.rip = CODE, .rflags = 2, .rdi = START, .rcx = count,
-				.rdx = stride << 12, .rbx = FLAG};
+	struct kvm_regs regs = {.rip = CODE,
+				.rflags = 2,
+				.rdi = START,
+				.rcx = count,
+				.rdx = stride << 12,
+				.rbx = FLAG};
 	volatile uint32_t *flag = (volatile uint32_t *)(machine->region->hva + FLAG);
 
 	*flag = 0;
@@ -178,7 +190,7 @@ void bench_machine_write(struct bench_machine *machine, uint64_t count, uint64_t
 		bench_fail("KVM_SET_REGS", NULL);
 	kvm_vcpus_tell(&machine->vcpu, 1, KVM_VCPU_RUN);
 	while (*flag == 0)
-		clock_relax();
+		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 	kvm_vcpus_tell(&machine->vcpu, 1, 0);
 	kvm_vcpus_wait(&machine->vcpu, 1, 0);
 }
@@ -187,8 +199,8 @@ uint64_t bench_machine_sync(struct bench_machine *machine, bool stopped)
 {
 	uint64_t start = clock_ns();
 
-	if (dirty_tracker_harvest(&machine->tracker, &machine->subscriber, &machine->map,
-				  stopped) < 0)
+	if (dirty_tracker_harvest(&machine->tracker, &machine->subscriber, &machine->map, stopped) <
+	    0)
 		bench_fail("the harvest fails", NULL);
 	return clock_ns() - start;
 }

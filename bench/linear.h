@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The yardstick, and no part of the program: a slot table of the size of the kernel's limit, in the
- * order in which slots came, that every look-up walks from end to end; and three bitmaps a page goes
- * through on a sync.
+ * order in which slots came, that every look-up walks from end to end; and three bitmaps a page
+ * goes through on a sync.
  */
 #pragma once
 

@@ -14,7 +14,7 @@ _godwit_options() {
 	qmp) echo --timeout --help ;;
 	demo) echo --memory --hot --fill --cpus --rounds --memory-backing --guest --keep --json --help ;;
 	guest) echo --write --help ;;
-	bench) echo --runs --case --cpus --backings --without --json --output --document --check --help ;;
+	bench) echo --runs --case --cpus --backings --without --json --output --document --part --check --help ;;
 	*) echo --help --version ;;
 	esac
 }

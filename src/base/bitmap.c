@@ -74,9 +74,9 @@ size_t bitmap_count(const uint64_t *map, size_t bits)
 	size_t words = bits / 64, sum = 0;
 
 	for (size_t i = 0; i < words; i++)
-		sum += (size_t)__builtin_popcountll(map[i]);
+		sum += bitmap_word_count(map[i]);
 	if (bits % 64)
-		sum += (size_t)__builtin_popcountll(map[words] & word_mask(0, bits % 64));
+		sum += bitmap_word_count(map[words] & word_mask(0, bits % 64));
 	return sum;
 }
 

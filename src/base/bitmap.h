@@ -22,6 +22,19 @@ static inline void bitmap_set(uint64_t *map, size_t bit)
 	map[bit / 64] |= UINT64_C(1) << (bit % 64);
 }
 
+/* How many bits of a word are set; without the instruction the library's way is far slower. */
+static inline unsigned int bitmap_word_count(uint64_t word)
+{
+#if defined(__POPCNT__) || !defined(__x86_64__)
+	return (unsigned int)__builtin_popcountll(word);
+#else
+	word -= word >> 1 & UINT64_C(0x5555555555555555);
+	word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+	word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+	return (unsigned int)(word * UINT64_C(0x0101010101010101) >> 56);
+#endif
+}
+
 /* Set or clear `count` bits from `first`; not atomic. */
 void bitmap_set_range(uint64_t *map, size_t first, size_t count);
 void bitmap_clear_range(uint64_t *map, size_t first, size_t count);

@@ -4,12 +4,28 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define BLOCK_WORDS 64u
+#define HUGE_PAGE   ((size_t)2 << 20)
 
 static size_t summary_words(size_t pages)
 {
 	return BITMAP_WORDS(BITMAP_WORDS(BITMAP_WORDS(pages)));
+}
+
+/* A large map is walked from end to end: huge pages spare it the misses. */
+static void *allocate(size_t size)
+{
+	void *memory;
+
+	if (size < HUGE_PAGE)
+		return malloc(size);
+	size = (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+	memory = aligned_alloc(HUGE_PAGE, size);
+	if (memory)
+		(void)madvise(memory, size, MADV_HUGEPAGE);
+	return memory;
 }
 
 int page_map_init(struct page_map *map, size_t pages)
@@ -17,7 +33,7 @@ int page_map_init(struct page_map *map, size_t pages)
 	size_t words = BITMAP_WORDS(pages), summary = summary_words(pages);
 
 	*map = (struct page_map){.pages = pages};
-	map->words = malloc(words * sizeof(uint64_t));
+	map->words = allocate(words * sizeof(uint64_t));
 	map->summary = malloc(summary * sizeof(uint64_t));
 	if (!map->words || !map->summary) {
 		page_map_free(map);
@@ -42,7 +58,7 @@ static void add(struct page_map *map, size_t word, uint64_t bits)
 	if (!fresh)
 		return;
 	map->words[word] |= fresh;
-	map->count += (size_t)__builtin_popcountll(fresh);
+	map->count += bitmap_word_count(fresh);
 	map->summary[word / BLOCK_WORDS / 64] |= UINT64_C(1) << word / BLOCK_WORDS % 64;
 }
 
@@ -57,8 +73,12 @@ void page_map_merge(struct page_map *map, size_t first, const uint64_t *from, si
 		pages = map->pages - first;
 	words = BITMAP_WORDS(pages);
 	for (size_t i = 0; i < words; i++) {
-		uint64_t bits = from[i];
+		uint64_t bits;
 
+		while (i + 8 <= words && !(from[i] | from[i + 1] | from[i + 2] | from[i + 3] |
+					   from[i + 4] | from[i + 5] | from[i + 6] | from[i + 7]))
+			i += 8;
+		bits = i < words ? from[i] : 0;
 		if (!bits)
 			continue;
 		if (i == words - 1 && pages % 64)
@@ -112,7 +132,7 @@ void page_map_refresh(struct page_map *map)
 	map->count = 0;
 	for (size_t w = 0; w < words; w++)
 		if (map->words[w]) {
-			map->count += (size_t)__builtin_popcountll(map->words[w]);
+			map->count += bitmap_word_count(map->words[w]);
 			map->summary[w / BLOCK_WORDS / 64] |= UINT64_C(1) << w / BLOCK_WORDS % 64;
 		}
 }
@@ -141,29 +161,49 @@ static size_t next_word(const struct page_map *map, size_t word, size_t words)
 	return words;
 }
 
+bool page_map_cursor_skip(struct page_map_cursor *cursor)
+{
+	size_t words = BITMAP_WORDS(cursor->map->pages);
+
+	cursor->word = next_word(cursor->map, cursor->word + 1, words);
+	if (cursor->word >= words)
+		return false;
+	cursor->bits = cursor->map->words[cursor->word];
+	return true;
+}
+
+/* How far the run goes on from the next word's start. Words that are full are tested eight at once.
+ */
+size_t page_map_cursor_extend(struct page_map_cursor *cursor)
+{
+	const uint64_t *words = cursor->map->words;
+	size_t end = BITMAP_WORDS(cursor->map->pages), word = cursor->word + 1, from = word;
+	unsigned int more = 0;
+
+	while (word + 8 <= end && (words[word] & words[word + 1] & words[word + 2] &
+				   words[word + 3] & words[word + 4] & words[word + 5] &
+				   words[word + 6] & words[word + 7]) == UINT64_MAX)
+		word += 8;
+	while (word < end && words[word] == UINT64_MAX)
+		word++;
+	cursor->word = word;
+	cursor->bits = 0;
+	if (word < end && words[word] & 1) {
+		more = (unsigned int)__builtin_ctzll(~words[word]);
+		cursor->bits = words[word] & UINT64_MAX << more;
+	} else if (word < end) {
+		cursor->bits = words[word];
+	}
+	return (word - from) * 64 + more;
+}
+
 size_t page_map_next_run(const struct page_map *map, size_t from, size_t *first)
 {
-	size_t word = from / 64, words = BITMAP_WORDS(map->pages), start;
-	uint64_t value;
+	struct page_map_cursor cursor = {.map = map, .word = from / 64};
+	size_t length;
 
 	if (from >= map->pages)
 		return 0;
-	value = map->words[word] & UINT64_MAX << from % 64;
-	if (!value) {
-		word = next_word(map, word + 1, words);
-		if (word >= words)
-			return 0;
-		value = map->words[word];
-	}
-	start = word * 64 + (size_t)__builtin_ctzll(value);
-	*first = start;
-	/* The run's end: the first 0 above its start. Most runs end in the word they begin in. */
-	value = ~map->words[word] & UINT64_MAX << start % 64;
-	while (!value) {
-		if (++word == words)
-			return map->pages - start;
-		value = ~map->words[word];
-	}
-	word = word * 64 + (size_t)__builtin_ctzll(value);
-	return (word < map->pages ? word : map->pages) - start;
+	cursor.bits = map->words[from / 64] & UINT64_MAX << from % 64;
+	return page_map_cursor_next(&cursor, first, &length) ? length : 0;
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dirty tracking by each back end, with real guests: moves, the dirty rate, throttling."""
+import json
 import time
 
 import pytest
@@ -179,6 +180,29 @@ def work(vm):
     return sum(r['work'] for r in reports) * 1000 / sum(r['ms'] for r in reports)
 
 
+@pytest.mark.seconds(120)
+@pytest.mark.parametrize('back_end', BACK_ENDS[:3], ids=names)
+def test_slow_down_of_the_guest(machine, back_end):
+    """What a move costs the guest while it is copied: measured and shown. A cancelled one leaves nothing: the
+    log is off, and the guest is as fast as before."""
+    vm = machine('--guest', 'stress,hot=32M,interval=200', '--memory', '128M', *back_end, serial=True)
+    ready(vm)
+    before = work(vm)
+    machine('--incoming', f'unix:{vm.folder}/m', *back_end, name='m')
+    vm.qmp.execute('migrate-set-parameters', **{'max-bandwidth': 20_000_000, 'downtime-limit': 0})
+    vm.qmp.execute('migrate', uri=f'unix:{vm.folder}/m')
+    vm.qmp.wait_migration('active')
+    during = work(vm)
+    assert vm.qmp.execute('query-migrate')['status'] == 'active'
+    vm.qmp.execute('migrate_cancel')
+    vm.qmp.wait_migration('cancelled')
+    after = max(work(vm), work(vm))
+    print(f'{names(back_end)}: work a second {before:.0f} before, {during:.0f} during ({during / before:.1%}), '
+          f'{after:.0f} after ({after / before:.1%})')
+    assert during > 0
+    assert after > before * 0.5
+
+
 @pytest.mark.seconds(60)
 def test_vcpu_dirty_limit(machine):
     vm = machine('--guest', 'stress,hot=64M,interval=200', '--memory', '128M', '--cpus', '2', '--dirty-ring', '4096',
@@ -224,3 +248,14 @@ def test_options(arguments, text):
     result = run('run', '--guest', 'idle', *arguments)
     assert result.returncode == 2
     assert text in result.stderr
+
+
+def test_bench():
+    """The part that needs no KVM, as rows of JSON in the form of the others."""
+    rows = json.loads(run('bench', 'dirty', '--part', 'bitmaps', '--json', timeout=60, check=0).stdout)
+    assert len(rows) == 18
+    for row in rows:
+        assert set(row) == {'bench', 'case', 'metric', 'unit', 'value', 'peer', 'peer_value', 'ratio', 'limit_value'}
+        assert row['bench'] == 'dirty' and row['value'] > 0
+    assert run('bench', 'dirty', '--part', 'other').returncode == 2
+    assert run('bench', 'other').returncode == 2

@@ -326,6 +326,7 @@ static void op_log_stop(void *opaque)
 	struct fake_guest *guest = opaque;
 
 	called(guest, FAKE_LOG_STOP);
+	require(!guest->in_window, "the log was switched off in the window");
 	atomic_store(&guest->logging, false);
 	atomic_store(&guest->ram->logging, false);
 }
@@ -369,6 +370,7 @@ static int op_log_clear(void *opaque, unsigned int index, uint64_t first, uint64
 	require(first % 64 == 0 && first < pages && count && count <= pages - first &&
 			(count % 64 == 0 || first + count == pages),
 		"log_clear() of an impossible range");
+	require(!guest->in_window, "the log was cleared in the window");
 	if (called(guest, FAKE_LOG_CLEAR) < 0)
 		return -EIO;
 	if (guest->config.log == FAKE_LOG_HARVEST_CLEARS)
@@ -398,6 +400,7 @@ static int op_stop(void *opaque, uint64_t deadline_us, bool *was_running, uint64
 	if (guest->config.write_at_stop)
 		write_page(guest, 1, clock_us());
 	*stopped_us = clock_us();
+	guest->in_window = true;
 	save(guest, false);
 	keep_copy(guest);
 	return 0;
@@ -408,16 +411,19 @@ static void op_resume(void *opaque)
 	struct fake_guest *guest = opaque;
 
 	called(guest, FAKE_RESUME);
+	guest->in_window = false;
 	fake_set_running(guest, guest->was_running);
 }
 
 static void op_moved(void *opaque)
 {
+	((struct fake_guest *)opaque)->in_window = false;
 	called(opaque, FAKE_MOVED);
 }
 
 static void op_in_doubt(void *opaque)
 {
+	((struct fake_guest *)opaque)->in_window = false;
 	called(opaque, FAKE_IN_DOUBT);
 }
 

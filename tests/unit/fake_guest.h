@@ -81,6 +81,8 @@ struct fake_guest {
 
 	_Atomic(uint64_t) *dirty[RAM_MAX_REGIONS];
 	_Atomic(bool) logging;
+	_Atomic(bool)
+		in_window; /* stopped by the move: the log is neither cleared nor switched off */
 
 	pthread_t thread;
 	bool thread_started;
