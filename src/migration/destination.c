@@ -76,18 +76,27 @@ static int take_hello(struct destination *d, bool *check_only, struct error **er
 	return status;
 }
 
-/* The same file is the same host, or storage that both share: then the record decides. */
-static void open_record(struct destination *d, const struct machine_offer *offer)
+/* The same file is the same host, or storage that both share: then the record decides. One that a
+ * third process holds says that the source is not who owns the guest: a stream that is played again,
+ * or a source that was cut off and does not know it. */
+static int open_record(struct destination *d, const struct machine_offer *offer, struct error **err)
 {
-	struct error *err = NULL;
+	struct error *why = NULL;
+	int status;
 
 	if (!*offer->owner_path)
-		return;
-	d->shared_record = owner_open(d->owner, offer->owner_path, offer->owner_durable,
-				      offer->owner, offer->epoch, &err) == 0;
-	if (!d->shared_record)
-		log_info("no owner record in common with the source: %s", error_text(err));
-	error_free(&err);
+		return 0;
+	status = owner_open(d->owner, offer->owner_path, offer->owner_durable, offer->owner,
+			    offer->epoch, &why);
+	d->shared_record = status == 0;
+	if (status == -EBUSY) {
+		*err = why;
+		return status;
+	}
+	if (status < 0)
+		log_info("no owner record in common with the source: %s", error_text(why));
+	error_free(&why);
+	return 0;
 }
 
 static int take_machine(struct destination *d, bool check_only, struct error **err)
@@ -113,9 +122,10 @@ static int take_machine(struct destination *d, bool check_only, struct error **e
 		d->timeout_us = offer.switchover_timeout_ms * UINT64_C(1000);
 		if (d->timeout_us < 100000 || d->timeout_us > 600000000)
 			d->timeout_us = 5000000;
-		open_record(d, &offer);
-		status = ram_receiver_init(&d->ram, m->ops->ram(m->opaque), &m->wire, err);
+		status = open_record(d, &offer, err);
 	}
+	if (status == 0 && !check_only)
+		status = ram_receiver_init(&d->ram, m->ops->ram(m->opaque), &m->wire, err);
 	description_free(&offer.description);
 	if (status < 0)
 		return status;

@@ -72,6 +72,13 @@ static int set_lock(struct owner_record *record, short type)
 	return 0;
 }
 
+static bool is_held(int fd)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 static int open_file(struct owner_record *record, const char *path, int flags, struct error **err)
 {
 	cleanup_close int fd = -1;
@@ -154,7 +161,14 @@ int owner_open(struct owner_record *record, const char *path, bool durable, cons
 	record->durable = durable;
 	status = record_read(record->fd, &found);
 	if (status < 0 || found.epoch != epoch || memcmp(found.owner, owner, 16) != 0) {
+		bool held = status == 0 && is_held(record->fd);
+
 		owner_close(record);
+		if (held)
+			return error_set(err, -EBUSY,
+					 "another process than the source runs this guest already "
+					 "(it holds %s)",
+					 path);
 		return error_set(err, -ESTALE, "%s is not the record the source holds", path);
 	}
 	record->epoch = epoch;

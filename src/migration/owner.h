@@ -26,7 +26,8 @@ int owner_create(struct owner_record *record, const char *path, bool durable, st
 
 /*
  * Destination: opens the record the source named, without locking. -ESTALE when it does not say
- * that `owner` (the source's identity) holds `epoch`: another file, then, as on another host.
+ * that `owner` (the source's identity) holds `epoch`: another file, then, as on another host. -EBUSY
+ * when, besides, somebody holds it: the guest runs here already, and not as the source believes.
  */
 int owner_open(struct owner_record *record, const char *path, bool durable, const uint8_t owner[16],
 	       uint64_t epoch, struct error **err);

@@ -235,7 +235,7 @@ def test_every_case_states_the_limits_of_its_kind():
         assert limits[('answer-median', cases.QEMU)].most == 2
         assert limits[('answer-max', cases.QEMU)].most == 20
         assert limits[('wrong-words', None)].most == 0
-    assert ('rate', cases.BARE) in {(ask.metric.name, ask.peer) for ask in cases.asks(cases.CASES[0])
+    assert ('rate', cases.BESIDE) in {(ask.metric.name, ask.peer) for ask in cases.asks(cases.CASES[0])
                                     if ask.least == 0.8}
 
 

@@ -105,11 +105,17 @@ static void test_stale(void **state)
 	uint8_t other[16] = {1};
 
 	assert_ok(owner_create(&a, path, false, &err), err);
-	assert_refused(owner_open(&b, path, false, a.self, a.epoch + 1, &err), err, -ESTALE,
-		       "not the record the source holds");
-	assert_refused(owner_open(&b, path, false, other, a.epoch, &err), err, -ESTALE, path);
+	assert_refused(owner_open(&b, path, false, a.self, a.epoch + 1, &err), err, -EBUSY,
+		       "another process than the source runs this guest already");
+	assert_refused(owner_open(&b, path, false, other, a.epoch, &err), err, -EBUSY, path);
 	assert_int_equal(owner_advance(&a), 0);
+	assert_refused(owner_open(&b, path, false, a.self, 1, &err), err, -EBUSY, path);
+	/* What nobody holds was left behind, and says nothing. */
+	owner_unlock(&a);
+	assert_refused(owner_open(&b, path, false, other, a.epoch, &err), err, -ESTALE,
+		       "not the record the source holds");
 	assert_refused(owner_open(&b, path, false, a.self, 1, &err), err, -ESTALE, path);
+	unlink(path);
 	assert_refused(owner_open(&b, "/tmp/godwit-no-such-record", false, a.self, 1, &err), err,
 		       -ENOENT, "cannot open the owner record");
 	owner_close(&a);
@@ -143,10 +149,16 @@ static void test_damaged(void **state)
 	assert_false(b.locked);
 	owner_close(&b);
 	owner_close(&a);
-	/* A damaged file that nobody holds is started anew. */
+	/* A damaged file that nobody holds is started anew; one that is something else stays. */
 	assert_ok(owner_create(&a, path, false, &err), err);
 	assert_int_equal(a.epoch, 1);
+	assert_int_equal(pwrite(a.fd, "a letter", 8, 0), 8);
+	a.locked = false; /* so that the file stays */
 	owner_close(&a);
+	assert_refused(owner_create(&a, path, false, &err), err, -EEXIST,
+		       "something else than an owner record");
+	assert_int_equal(access(path, F_OK), 0);
+	unlink(path);
 }
 
 static void test_no_regular_file(void **state)
