@@ -104,11 +104,10 @@ static bool is_loopback(const struct sockaddr *address)
 	return false;
 }
 
-static int resolve(const struct uri *uri, bool listening, bool insecure, struct addrinfo **list,
+static int resolve(const struct uri *uri, int flags, bool insecure, struct addrinfo **list,
 		   struct error **err)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-				 .ai_flags = listening ? AI_PASSIVE : 0};
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
 	int status = getaddrinfo(*uri->host ? uri->host : NULL, uri->port, &hints, list);
 
 	if (status)
@@ -128,6 +127,21 @@ static int resolve(const struct uri *uri, bool listening, bool insecure, struct 
 	return 0;
 }
 
+/* An address in numbers is judged at once; a name needs the resolver, which may be slow. */
+static int check_address(const struct uri *uri, bool insecure, struct error **err)
+{
+	struct addrinfo *list = NULL;
+	struct error *found = NULL;
+	int status = resolve(uri, AI_NUMERICHOST, insecure, &list, &found);
+
+	if (list)
+		freeaddrinfo(list);
+	if (status == -EPERM)
+		error_set(err, status, "%s", error_text(found));
+	error_free(&found);
+	return status == -EPERM ? status : 0;
+}
+
 static int check_permissions(const struct uri *uri, const struct migration_request *request,
 			     struct error **err)
 {
@@ -140,7 +154,7 @@ static int check_permissions(const struct uri *uri, const struct migration_reque
 				 "no descriptor named '%s' was handed over; send it with getfd "
 				 "first",
 				 uri->rest);
-	return 0;
+	return uri->kind == URI_TCP ? check_address(uri, request->insecure, err) : 0;
 }
 
 int channel_check_uri(const struct migration_request *request, bool listening, struct error **err)
@@ -299,7 +313,7 @@ int channel_connect(struct channel *channel, const struct migration_request *req
 				     deadline_us);
 		break;
 	case URI_TCP:
-		status = resolve(&uri, false, request->insecure, &list, err);
+		status = resolve(&uri, 0, request->insecure, &list, err);
 		for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
 			fd = connect_address(a->ai_addr, a->ai_addrlen, cancel_fd, deadline_us);
 		if (list)
@@ -383,7 +397,7 @@ static int listen_tcp(struct listener *listener, const struct uri *uri, bool ins
 	socklen_t length = sizeof(bound);
 	char port[16];
 	cleanup_close int fd = -1;
-	int one = 1, status = resolve(uri, true, insecure, &list, err);
+	int one = 1, status = resolve(uri, AI_PASSIVE, insecure, &list, err);
 
 	if (status < 0)
 		return status;
