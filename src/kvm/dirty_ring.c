@@ -29,7 +29,7 @@
  */
 #define CALL_OUT_US 5000u
 /* Calls of the reset that may come back with nothing done. */
-#define RESET_TRIES 1000u
+#define RESET_TRIES 50u
 
 static int enable(struct kvm_dirty *dirty, const struct kvm_system *system, struct error **err)
 {
@@ -154,7 +154,7 @@ static uint32_t reap(struct kvm_dirty *dirty, struct kvm_dirty_ring *ring)
 /*
  * The kernel leaves off early when a signal waits for this thread (Linux 6.16), and says how many
  * entries it has reset. A page that was reaped and is not protected again would be written unseen,
- * so this goes on until all are.
+ * so this goes on until all are. If it does not get there, entries were overwritten.
  */
 static int reset(struct kvm_dirty *dirty)
 {
@@ -170,23 +170,50 @@ static int reset(struct kvm_dirty *dirty)
 			tries++;
 	}
 	if (dirty->unreset)
-		return -EIO;
+		dirty->overrun = true;
+	dirty->unreset = 0;
 	for (struct kvm_dirty_ring *ring = dirty->rings; ring; ring = ring->following)
 		ring->unreset = 0;
 	return 0;
 }
 
+static bool resets_any(const struct kvm_dirty *dirty)
+{
+	/* Twice: the first call may have been cut short by a signal. */
+	return ioctl(dirty->vm_fd, KVM_RESET_DIRTY_RINGS, 0) > 0 ||
+	       ioctl(dirty->vm_fd, KVM_RESET_DIRTY_RINGS, 0) > 0;
+}
+
+static void set_flags(struct kvm_dirty *dirty, struct kvm_dirty_ring *ring, uint32_t at,
+		      uint32_t flags)
+{
+	__atomic_store_n(&ring->entries[at & (dirty->ring_entries - 1)].flags, flags,
+			 __ATOMIC_RELEASE);
+}
+
 /*
- * Full, and nothing in it from `next` on: the kernel has written past its end. Half of it is given
- * back, so that the vCPU runs on; what KVM says about written pages is of no use any more.
+ * Full, and nothing in it from `next` on: the kernel has written past its end, and where it looks
+ * for entries to reset is not where they are. That place is found by trial, and half of the ring
+ * given back from there, so that the vCPU runs on. What KVM says about written pages is of no use
+ * any more.
  */
 static void give_back(struct kvm_dirty *dirty, struct kvm_dirty_ring *ring)
 {
-	for (uint32_t i = 0; i < dirty->ring_entries / 2; i++, ring->next++)
-		__atomic_store_n(&ring->entries[ring->next & (dirty->ring_entries - 1)].flags,
-				 KVM_DIRTY_GFN_F_RESET, __ATOMIC_RELEASE);
-	dirty->unreset += dirty->ring_entries / 2;
+	uint32_t at = ring->next, end = at + dirty->ring_entries;
+
 	dirty->overrun = true;
+	while (resets_any(dirty))
+		;
+	for (; at != end; at++) {
+		set_flags(dirty, ring, at, KVM_DIRTY_GFN_F_RESET);
+		if (resets_any(dirty))
+			break;
+		set_flags(dirty, ring, at, 0);
+	}
+	for (ring->next = at + 1; ring->next != at + dirty->ring_entries / 2; ring->next++)
+		set_flags(dirty, ring, ring->next, KVM_DIRTY_GFN_F_RESET);
+	while (resets_any(dirty))
+		;
 }
 
 int kvm_dirty_ring_full(struct kvm_dirty_ring *ring)
