@@ -232,6 +232,7 @@ def test_schema_is_complete(qmp):
         query-memory-size-summary query-commands query-qmp-schema query-events query-kvm stop cont
         system_reset system_powerdown quit migrate migrate-incoming migrate_cancel
         migrate-continue query-migrate migrate-set-parameters query-migrate-parameters
+        calc-dirty-rate query-dirty-rate set-vcpu-dirty-limit cancel-vcpu-dirty-limit query-vcpu-dirty-limit
         migrate-set-capabilities query-migrate-capabilities getfd closefd
         x-migrate-resolve""".split())
     for entry in schema:
@@ -299,16 +300,19 @@ def test_answers_fit_the_schema(qmp):
 
 
 def test_parameters_and_capabilities(qmp):
+    throttle = {"throttle-trigger-threshold": 50, "cpu-throttle-initial": 20,
+                "cpu-throttle-increment": 10, "cpu-throttle-tailslow": False, "max-cpu-throttle": 99}
     assert qmp.execute("query-migrate-parameters") == {
-        "downtime-limit": 300, "max-bandwidth": 0, "x-switchover-timeout": 5000}
+        "downtime-limit": 300, "max-bandwidth": 0, "x-switchover-timeout": 5000, **throttle}
     qmp.execute("migrate-set-parameters", **{"downtime-limit": 5})
     qmp.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
     assert qmp.execute("query-migrate-parameters") == {
-        "downtime-limit": 5, "max-bandwidth": 1 << 40, "x-switchover-timeout": 5000}
+        "downtime-limit": 5, "max-bandwidth": 1 << 40, "x-switchover-timeout": 5000, **throttle}
     qmp.execute("migrate-set-capabilities",
                 capabilities=[{"capability": "pause-before-switchover", "state": True}])
     states = {c["capability"]: c["state"] for c in qmp.execute("query-migrate-capabilities")}
-    assert states == {"events": False, "pause-before-switchover": True, "return-path": True}
+    assert states == {"auto-converge": False, "events": False, "pause-before-switchover": True,
+                      "return-path": True}
 
 
 def test_migrate_with_inline_settings(qmp):
