@@ -58,7 +58,9 @@ struct kvm_dirty_ring {
 	uint64_t unreset; /* under dirty->ring_lock: its part of the entries reaped and not reset */
 	uint32_t outs;    /* of a sync: how often it had come out of the guest before */
 	struct kvm_dirty_ring *following;
-	_Atomic(uint64_t) pages;      /* reaped so far: what this vCPU has written */
+	_Atomic(uint64_t) pages;  /* reaped so far: what this vCPU has written */
+	uint64_t pages_when_full; /* under dirty->ring_lock, as `stuck` */
+	unsigned int stuck;
 	_Atomic(uint64_t) full_exits; /* how often it had to come out because the ring was full */
 };
 

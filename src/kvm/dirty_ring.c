@@ -28,6 +28,9 @@
 /* How long a sync waits for a vCPU to come out. What one does not bring is there at the next sync.
  */
 #define CALL_OUT_US 5000u
+/* Full so often in a row, and nobody has found an entry in it meanwhile (once is nothing: a sync
+ * may have come first). */
+#define STUCK 3u
 /* Calls of the reset that may come back with nothing done. */
 #define RESET_TRIES 50u
 
@@ -219,15 +222,22 @@ static void give_back(struct kvm_dirty *dirty, struct kvm_dirty_ring *ring)
 int kvm_dirty_ring_full(struct kvm_dirty_ring *ring)
 {
 	struct kvm_dirty *dirty = ring->dirty;
+	uint64_t pages;
 	int code;
 
 	if (!dirty)
 		return -EINVAL;
 	pthread_mutex_lock(&dirty->ring_lock);
 	atomic_fetch_add_explicit(&ring->full_exits, 1, memory_order_relaxed);
-	if (reap(dirty, ring) == 0 && ring->unreset == 0)
-		give_back(dirty, ring);
+	reap(dirty, ring);
 	code = reset(dirty);
+	pages = atomic_load(&ring->pages);
+	ring->stuck = pages == ring->pages_when_full ? ring->stuck + 1 : 0;
+	ring->pages_when_full = pages;
+	if (ring->stuck == STUCK) {
+		give_back(dirty, ring);
+		ring->stuck = 0;
+	}
 	pthread_mutex_unlock(&dirty->ring_lock);
 	return code;
 }

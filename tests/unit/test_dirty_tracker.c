@@ -171,6 +171,15 @@ static void wait_write(const struct copier *copier)
 			return;
 		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 	}
+	{
+		struct kvm_dirty_ring *ring = copier->tracker->dirty->rings;
+
+		if (ring)
+			fail_msg("the guest does not write: %s, %llu full exits, next %u, overrun "
+				 "%d",
+				 ring->vcpu->failure, (unsigned long long)ring->full_exits,
+				 ring->next, copier->tracker->dirty->overrun);
+	}
 	fail_msg("the guest does not write");
 }
 
