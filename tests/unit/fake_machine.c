@@ -94,7 +94,14 @@ int machine_create(struct machine **out, const struct machine_config *config,
 	for (unsigned int i = 0; i < config->cpus; i++)
 		m->status.vcpu_tid[i] = (pid_t)(1000 + i);
 	m->migration.machine = m;
-	m->migration.parameters = (struct migration_parameters){300, 0, 5000};
+	m->migration.parameters = (struct migration_parameters){
+		.downtime_limit_ms = 300,
+		.throttle_trigger_threshold = 50,
+		.cpu_throttle_initial = 20,
+		.cpu_throttle_increment = 10,
+		.max_cpu_throttle = 99,
+		.switchover_timeout_ms = 5000,
+	};
 	m->migration.capabilities.return_path = true;
 	*out = m;
 	return 0;
