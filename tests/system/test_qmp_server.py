@@ -230,9 +230,9 @@ def test_schema_is_complete(qmp):
     assert commands == set("""
         qmp_capabilities query-version query-status query-name query-uuid query-cpus-fast
         query-memory-size-summary query-commands query-qmp-schema query-events query-kvm stop cont
-        system_reset system_powerdown quit migrate migrate-incoming migrate_cancel
+        calc-dirty-rate query-dirty-rate set-vcpu-dirty-limit cancel-vcpu-dirty-limit
+        query-vcpu-dirty-limit system_reset system_powerdown quit migrate migrate-incoming migrate_cancel
         migrate-continue query-migrate migrate-set-parameters query-migrate-parameters
-        calc-dirty-rate query-dirty-rate set-vcpu-dirty-limit cancel-vcpu-dirty-limit query-vcpu-dirty-limit
         migrate-set-capabilities query-migrate-capabilities getfd closefd
         x-migrate-resolve""".split())
     for entry in schema:
@@ -299,20 +299,21 @@ def test_answers_fit_the_schema(qmp):
                "query-migrate")
 
 
+THROTTLE = {"throttle-trigger-threshold": 50, "cpu-throttle-initial": 20, "cpu-throttle-increment": 10,
+            "max-cpu-throttle": 99, "cpu-throttle-tailslow": False}
+
+
 def test_parameters_and_capabilities(qmp):
-    throttle = {"throttle-trigger-threshold": 50, "cpu-throttle-initial": 20,
-                "cpu-throttle-increment": 10, "cpu-throttle-tailslow": False, "max-cpu-throttle": 99}
     assert qmp.execute("query-migrate-parameters") == {
-        "downtime-limit": 300, "max-bandwidth": 0, "x-switchover-timeout": 5000, **throttle}
+        "downtime-limit": 300, "max-bandwidth": 0, "x-switchover-timeout": 5000, **THROTTLE}
     qmp.execute("migrate-set-parameters", **{"downtime-limit": 5})
     qmp.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
     assert qmp.execute("query-migrate-parameters") == {
-        "downtime-limit": 5, "max-bandwidth": 1 << 40, "x-switchover-timeout": 5000, **throttle}
+        "downtime-limit": 5, "max-bandwidth": 1 << 40, "x-switchover-timeout": 5000, **THROTTLE}
     qmp.execute("migrate-set-capabilities",
                 capabilities=[{"capability": "pause-before-switchover", "state": True}])
     states = {c["capability"]: c["state"] for c in qmp.execute("query-migrate-capabilities")}
-    assert states == {"auto-converge": False, "events": False, "pause-before-switchover": True,
-                      "return-path": True}
+    assert states == {"auto-converge": False, "events": False, "pause-before-switchover": True, "return-path": True}
 
 
 def test_migrate_with_inline_settings(qmp):
