@@ -108,10 +108,19 @@ static void move_found(struct vcpu *vcpu, uint32_t generation)
 {
 	struct gap *gap = &vcpu->candidate;
 
+	bool listed = false;
+
 	top_remove(vcpu->top, gap->start);
 	for (unsigned int i = 0; i < GAP_LIST; i++) {
-		if (vcpu->list[i].start == gap->start)
-			vcpu->list[i].kind = GAP_MOVE;
+		if (vcpu->list[i].start != gap->start)
+			continue;
+		vcpu->list[i].kind = GAP_MOVE;
+		listed = true;
+	}
+	/* A pause is listed however short it was, and whatever the vCPU was about. */
+	if (!listed) {
+		vcpu->list[vcpu->listed % GAP_LIST] = (struct gap){gap->start, gap->length, GAP_MOVE};
+		store(&vcpu->listed, vcpu->listed + 1);
 	}
 	vcpu->generation = generation;
 	if (last_move.generation != generation) {

@@ -21,7 +21,7 @@
  * by a save, a load by a run, a sleeper wakes late, and a processor that went idle meanwhile wakes
  * even later. It yields between two looks, so whoever has work gets the processor.
  */
-#define PARK_SPIN_US 1000
+#define PARK_SPIN_US 100
 
 static _Thread_local struct kvm_vcpu *current;
 

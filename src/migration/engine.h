@@ -36,7 +36,7 @@ struct engine_timeouts {
 				  .farewell = 1000000})
 
 /* A busy wait for the other side inside the hand-over, before sleeping. */
-#define ENGINE_SPIN_US 500u
+#define ENGINE_SPIN_US 150u
 
 #define ENGINE_NONCE_SIZE 16
 
