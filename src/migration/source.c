@@ -19,7 +19,7 @@
 /* Rounds after QUIET, while they still shrink what is left by a fifth. */
 #define LAST_ROUNDS 4
 /* Clean-up of a move that succeeded waits so long. */
-#define CLEANUP_DELAY_MS 20
+#define CLEANUP_DELAY_MS 250
 /* Messages of the destination that are taken between two rounds. */
 #define ANSWERS_AT_ONCE 16
 /* A round after QUIET is not answered, so it may only be one that the channel has taken before the
